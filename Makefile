@@ -1,0 +1,28 @@
+PYTHON ?= python3
+CONFIG ?= configs/local.yaml
+BIN := .venv/bin
+
+.PHONY: serve test test-unit lint
+
+## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
+serve: .venv/installed
+	$(BIN)/serve run $(CONFIG)
+
+## All tests, with the real SGLang engine on the CPU.
+test: lint test-unit
+	$(BIN)/pytest tests --ignore tests/unit
+
+## Tests that need no engine.
+test-unit: .venv/installed
+	$(BIN)/pytest tests/unit
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# SGLang brings torch and CUDA libraries: about 11 GB, a few minutes.
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --progress-bar on --editable '.[dev]'
+	touch $@

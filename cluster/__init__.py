@@ -1,0 +1,1 @@
+"""The fleet and its brain: pure Python and Ray, no sglang, no torch."""

@@ -1,0 +1,1 @@
+"""The front door: the Ray Serve application, its HTTP routes and its configuration."""

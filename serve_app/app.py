@@ -1,0 +1,28 @@
+"""The application: `serve run` on a YAML with `import_path: serve_app.app:build`.
+
+No postponed annotations here: Ray Serve reads the type of `args` from the signature as it is.
+"""
+
+from ray import serve
+
+from cluster.fleet import missing_gpus
+from serve_app.brain import ControllerDeployment
+from serve_app.config import AppConfig
+from serve_app.ingress import Ingress
+
+
+def build(args: AppConfig) -> serve.Application:
+    """Build the application from the `args` of its YAML.
+
+    Raises:
+        ValueError: if the cluster has too few GPUs and `when_gpus_missing` is `fail`.
+    """
+    specs = list(args.specs())
+    missing = missing_gpus(specs)
+    if missing and args.when_gpus_missing == "fail":
+        wanted = sum(spec.num_gpus for spec in specs)
+        raise ValueError(
+            f"engines: {wanted} GPUs wanted, the cluster is {missing:g} short. "
+            "Add nodes, want fewer, or set when_gpus_missing: wait"
+        )
+    return Ingress.bind(ControllerDeployment.bind(specs, args.public_name))  # type: ignore[no-any-return, attr-defined]

@@ -1,0 +1,95 @@
+"""The `args` of the application in a Serve YAML. What may change while the fleet runs is in `cluster.settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from cluster.protocol import Depth, DepthTable, Message
+from cluster.spec import EngineSpec
+from workers import cpu
+from workers.launch import TINY, check_server_args
+
+
+class EngineGroup(Message):
+    """Engines that are alike."""
+
+    name: str = Field("engine", pattern=r"^[a-z][a-z0-9-]{0,30}$", description="Engines are called NAME-0, NAME-1, and so on.")
+    count: int = Field(1, ge=1, le=1000, description="Number of engines.")
+    tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs of each engine (on the CPU: processes).")
+    server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang arguments of this group, over the common ones.")
+
+    @field_validator("server_args")
+    @classmethod
+    def _known(cls, server_args: dict[str, Any]) -> dict[str, Any]:
+        check_server_args(server_args)
+        return server_args
+
+
+class AppConfig(Message):
+    """The fleet as it is deployed. A change here restarts the application; engines whose spec stays the same live on."""
+
+    model: str = Field(description="Path or Hugging Face id of the target model, or `tiny`, the packaged pair.")
+    draft_model: str | None = Field(None, description="Path or id of its EAGLE-3 draft. `tiny` brings its own.")
+    served_model_name: str | None = Field(None, description="Name that clients ask for. Default: `model`.")
+    device: Literal["cuda", "cpu"] = Field("cuda", description="Where engines run.")
+    engines: tuple[EngineGroup, ...] = Field((EngineGroup(),), min_length=1, description="The engines, group by group.")
+    candidate_depths: tuple[Depth, ...] = Field((0, 1, 3), description="Depths that engines can switch between.")
+    fallback: DepthTable = Field(
+        DepthTable(enabled=False), description="What engines follow while no controller is heard of. Default: no speculation."
+    )
+    orphan_after_s: float = Field(
+        60.0, gt=0, description="An engine ends itself after this long without a controller, in seconds."
+    )
+    when_gpus_missing: Literal["wait", "fail"] = Field(
+        "wait", description="If the cluster has fewer GPUs than the engines want: wait for more, or refuse to deploy."
+    )
+    server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments of all engines.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the engines' processes.")
+
+    @field_validator("server_args")
+    @classmethod
+    def _known(cls, server_args: dict[str, Any]) -> dict[str, Any]:
+        check_server_args(server_args)
+        return server_args
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AppConfig:
+        names = [group.name for group in self.engines]
+        if len(set(names)) != len(names):
+            raise ValueError(f"engines: two groups have the same name: {names}")
+        if self.model == TINY and self.draft_model is not None:
+            raise ValueError("draft_model: `tiny` brings its own draft; leave it out")
+        if self.model != TINY and self.draft_model is None:
+            raise ValueError(f"draft_model: {self.model} needs an EAGLE-3 draft; name its path or its Hugging Face id")
+        # Fails here, with its field's name, rather than in every engine.
+        list(self.specs())
+        return self
+
+    @property
+    def public_name(self) -> str:
+        return self.served_model_name or self.model
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return self.environment if self.device == "cuda" else {**cpu.environment(), **self.environment}
+
+    def specs(self) -> Iterator[EngineSpec]:
+        """One spec for each engine."""
+        for group in self.engines:
+            for index in range(group.count):
+                yield EngineSpec(
+                    name=f"{group.name}-{index}",
+                    model=self.model,
+                    draft_model=self.draft_model,
+                    served_model_name=self.public_name,
+                    device=self.device,
+                    tensor_parallel=group.tensor_parallel,
+                    candidate_depths=self.candidate_depths,
+                    fallback=self.fallback,
+                    orphan_after_s=self.orphan_after_s,
+                    server_args={**self.server_args, **group.server_args},
+                    environment=self._environment,
+                )

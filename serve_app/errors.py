@@ -1,0 +1,54 @@
+"""Errors in OpenAI's format."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from cluster.protocol import ApiError
+
+
+class RequestError(Exception):
+    """A request that cannot be answered. Raised to callers of the handle methods too."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(f"{error.status}: {error.message}")
+        self.error = error
+
+    def __reduce__(self) -> tuple[type[RequestError], tuple[ApiError]]:
+        return type(self), (self.error,)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse(model: type[M], body: bytes) -> M:
+    """Read a body, whatever content type it claims.
+
+    Raises:
+        RequestError: naming the first field at fault.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestError(ApiError.from_validation(error)) from error
+
+
+def render(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body(), error.status)
+
+
+def install(app: FastAPI) -> None:
+    """Render every error of the application in OpenAI's format."""
+
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, error: RequestError) -> JSONResponse:
+        return render(error.error)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        return render(ApiError(status=error.status_code, message=f"{request.method} {request.url.path}: {error.detail}"))

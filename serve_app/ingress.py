@@ -1,0 +1,115 @@
+"""HTTP routes for clients, and handle methods for other services.
+
+No postponed annotations here: FastAPI could not resolve them behind `serve.ingress`.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import Field
+from ray import serve
+
+from cluster.protocol import Message
+from cluster.settings import Mode
+from cluster.status import FleetStatus
+from serve_app import errors, sse
+from serve_app.gateway import Gateway
+
+app = FastAPI(title="specfleet", docs_url=None, redoc_url=None)
+errors.install(app)
+
+
+class ModeRequest(Message):
+    """Body of `POST /fleet/mode`."""
+
+    mode: Mode = Field(description="auto, on or off; see the controller's settings.")
+
+
+@serve.deployment(name="Ingress", max_ongoing_requests=10_000)
+@serve.ingress(app)
+class Ingress:
+    """The front door; any number of replicas."""
+
+    def __init__(self, controller: Any) -> None:
+        self._controller = controller
+        self._gateway = Gateway(controller)
+        self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
+
+    # -- HTTP --
+
+    @app.post("/v1/chat/completions")
+    async def http_chat(self, request: Request) -> Response:
+        return await self._respond("chat/completions", request)
+
+    @app.post("/v1/completions")
+    async def http_completions(self, request: Request) -> Response:
+        return await self._respond("completions", request)
+
+    @app.get("/v1/models")
+    async def http_models(self) -> dict[str, Any]:
+        model = {"id": self._gateway.fleet.served_model_name, "object": "model", "created": 0, "owned_by": "specfleet"}
+        return {"object": "list", "data": [model]}
+
+    @app.get("/health")
+    async def http_health(self) -> Response:
+        """200 while at least one engine serves, else 503."""
+        fleet = self._gateway.fleet
+        body = {"serving": len(fleet.serving), "engines": {e.name: e.state for e in fleet.engines}}
+        return JSONResponse(body, 200 if fleet.serving else 503)
+
+    @app.get("/fleet")
+    async def http_fleet(self) -> FleetStatus:
+        return await self.fleet()
+
+    @app.post("/fleet/mode")
+    async def http_mode(self, request: Request) -> ModeRequest:
+        wanted = errors.parse(ModeRequest, await request.body())
+        await self.set_mode(wanted.mode)
+        return wanted
+
+    async def _respond(self, route: str, request: Request) -> Response:
+        head, pieces = await self._gateway.answer(route, await request.body())
+        if head.media_type == "text/event-stream":
+            return StreamingResponse(pieces, head.status, media_type=head.media_type)
+        return Response(b"".join([piece async for piece in pieces]), head.status, media_type=head.media_type)
+
+    # -- handle methods: no HTTP in between --
+
+    async def generate(self, prompt: str, **options: Any) -> dict[str, Any]:
+        """Complete a prompt. `options` are those of OpenAI's completions; returns its response.
+
+        Raises:
+            RequestError: as an HTTP client would get it.
+        """
+        return await self._ask("completions", {**options, "prompt": prompt, "stream": False})
+
+    async def generate_stream(self, prompt: str, **options: Any) -> AsyncIterator[str]:
+        """Complete a prompt and yield its text piece by piece. Call it with `handle.options(stream=True)`."""
+        body = json.dumps({"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True})
+        _, pieces = await self._gateway.answer("completions", body.encode())
+        async for event in sse.events(pieces):
+            for choice in event["choices"]:
+                yield choice["text"]
+
+    async def chat(self, messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+        """Answer a chat. `options` are those of OpenAI's chat completions; returns its response."""
+        return await self._ask("chat/completions", {**options, "messages": messages, "stream": False})
+
+    async def fleet(self) -> FleetStatus:
+        """Every engine: state, load, the directive applied and why, acceptance."""
+        status: FleetStatus = await self._controller.status.remote()
+        return status
+
+    async def set_mode(self, mode: Mode) -> None:
+        """Switch the whole fleet to auto, on or off."""
+        await self._controller.set_mode.remote(mode)
+
+    async def _ask(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
+        body = {"model": self._gateway.fleet.served_model_name, **body}
+        _, pieces = await self._gateway.answer(route, json.dumps(body).encode())
+        answer: dict[str, Any] = json.loads(b"".join([piece async for piece in pieces]))
+        return answer

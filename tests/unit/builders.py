@@ -1,0 +1,41 @@
+"""Messages with all but the interesting fields filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.protocol import Acceptance, Applied, DepthTable, Directive, EngineReport, Load, RankState, StepTime
+from cluster.spec import EngineSpec
+
+
+def table(depths: dict[int, int] | None = None, enabled: bool = True) -> DepthTable:
+    return DepthTable(enabled=enabled, depth_by_batch=depths or {1: 3})
+
+
+def directive(sequence: int = 1, incarnation: int = 1, depths: dict[int, int] | None = None, lease_s: float = 2.0) -> Directive:
+    return Directive(incarnation=incarnation, sequence=sequence, table=table(depths), lease_s=lease_s, reason="because")
+
+
+def spec(**fields: Any) -> EngineSpec:
+    fields = {"name": "engine-0", "model": "tiny", "served_model_name": "tiny", "fallback": DepthTable(enabled=False), **fields}
+    return EngineSpec(**fields)
+
+
+def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
+    values: dict[str, Any] = {
+        "engine": engine,
+        "incarnation": 1,
+        "accepted": True,
+        "applied": Applied(source="controller", table=table()),
+        "load": Load(running=0, waiting=0, max_running=48, kv_usage=0.0),
+        "depth": 3,
+        "candidate_depths": (0, 1, 3),
+        "batch_sizes": (1, 2, 4, 8),
+        "acceptance": (Acceptance(), Acceptance(), Acceptance()),
+        "steps": (StepTime(depth=3, batch=1, steps=0, timed=0, seconds=0.0),),
+        "tokens": 0,
+        "requests": 0,
+        "switches": 0,
+        "ranks": (RankState(rank=0, revision=1, at_step=0, depth=3, switches=0),),
+    }
+    return EngineReport(**{**values, **fields})

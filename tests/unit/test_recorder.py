@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from cluster.protocol import Acceptance, StepTime
+from workers.counters import Counters, CountersReader
+from workers.recorder import Recorder
+from workers.report import counted
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, clock: Clock) -> Recorder:
+    counters = Counters.create(tmp_path / "rank0", candidates=[0, 1, 3], sizes=[1, 2, 4])
+    return Recorder(counters, padded=lambda batch: {3: 4}.get(batch, batch), clock=clock)
+
+
+def read(tmp_path: Path) -> dict[str, object]:
+    return counted([CountersReader(tmp_path / "rank0").read()])
+
+
+def test_acceptance_is_conditional_on_the_positions_before(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.step_launched(depth=3, batch=3)
+    recorder.step_verified([3, 1, 0])
+    report = read(tmp_path)
+    assert report["acceptance"] == (
+        Acceptance(reached=3, accepted=2),
+        Acceptance(reached=2, accepted=1),
+        Acceptance(reached=1, accepted=1),
+    )
+    assert (report["tokens"], report["requests"]) == (7, 3)
+
+
+def test_positions_beyond_the_depth_are_not_reached(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.step_launched(depth=1, batch=1)
+    recorder.step_verified([1])
+    assert read(tmp_path)["acceptance"] == (Acceptance(reached=1, accepted=1), Acceptance(), Acceptance())
+
+
+def test_only_a_step_right_after_a_decode_step_is_timed(recorder: Recorder, clock: Clock, tmp_path: Path) -> None:
+    for prefill, at in [(True, 1.0), (False, 1.5), (True, 9.0), (False, 9.25)]:
+        if prefill:
+            recorder.prefill_launched()
+        recorder.step_launched(depth=0, batch=3)
+        clock.now = at
+        recorder.step_verified([0, 0, 0])
+    assert read(tmp_path)["steps"] == (StepTime(depth=0, batch=4, steps=4, timed=2, seconds=0.75),)
+
+
+def test_with_overlap_a_step_is_charged_to_the_depth_it_ran_at(recorder: Recorder, clock: Clock, tmp_path: Path) -> None:
+    recorder.step_launched(depth=3, batch=1)
+    recorder.step_launched(depth=1, batch=1)
+    clock.now = 1.0
+    recorder.step_verified([3])
+    recorder.step_launched(depth=1, batch=1)
+    clock.now = 1.25
+    recorder.step_verified([1])
+    assert read(tmp_path)["steps"] == (
+        StepTime(depth=1, batch=1, steps=1, timed=1, seconds=0.25),
+        StepTime(depth=3, batch=1, steps=1, timed=0, seconds=0.0),
+    )
+
+
+def test_switches_and_the_step_of_the_last_table_are_counted(recorder: Recorder, tmp_path: Path) -> None:
+    for depth in (3, 3, 0):
+        recorder.step_launched(depth, batch=1)
+        recorder.step_verified([0])
+    recorder.table_in_force(revision=5)
+    recorder.step_launched(depth=1, batch=1)
+    report = read(tmp_path)
+    (rank,) = report["ranks"]  # type: ignore[misc]
+    assert (rank.revision, rank.at_step, rank.depth, rank.switches) == (5, 3, 1, 2)
+
+
+def test_batches_beyond_the_largest_size_count_as_the_largest(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.step_launched(depth=0, batch=100)
+    recorder.step_verified([0] * 100)
+    assert read(tmp_path)["steps"] == (StepTime(depth=0, batch=4, steps=1, timed=0, seconds=0.0),)
+
+
+def test_a_reader_never_sees_half_a_write(tmp_path: Path) -> None:
+    counters = Counters.create(tmp_path / "rank0", candidates=[0, 1], sizes=[1])
+    reader = CountersReader(tmp_path / "rank0")
+    with counters.writing(), pytest.raises(RuntimeError, match="in the middle of writing"):
+        reader.read()
+    assert reader.read().get("tokens") == 0
+
+
+def test_a_foreign_block_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank0").write_bytes(bytes(4096))
+    with pytest.raises(ValueError, match="no counter block"):
+        CountersReader(tmp_path / "rank0")

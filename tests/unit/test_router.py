@@ -1,0 +1,37 @@
+from cluster.protocol import Load
+from cluster.router import Router
+from cluster.status import EngineStatus
+from tests.unit.builders import report
+
+
+def status(actor: str, running: int = 0, waiting: int = 0) -> EngineStatus:
+    load = Load(running=running, waiting=waiting, max_running=8, kv_usage=0.0)
+    return EngineStatus(name=actor, actor=actor, state="serving", gpus=1, report=report(actor, load=load))
+
+
+def test_the_least_loaded_engine_takes_the_request() -> None:
+    engines = [status("a", running=3), status("b", running=1, waiting=1)]
+    router = Router()
+    router.observe(engines)
+    assert router.pick(engines).actor == "b"
+
+
+def test_a_burst_between_two_reports_is_spread() -> None:
+    engines = [status("a"), status("b")]
+    router = Router()
+    router.observe(engines)
+    taken = []
+    for _ in range(6):
+        taken.append(router.pick(engines).actor)
+        router.sent_to(taken[-1]).__enter__()
+    assert sorted(taken) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_a_request_is_not_counted_twice_once_it_is_reported() -> None:
+    router = Router()
+    with router.sent_to("a"):
+        engines = [status("a", running=1), status("b", running=2)]
+        router.observe(engines)
+        assert router.pick(engines).actor == "a"
+    engines = [status("a", running=1), status("b", running=1)]
+    assert router.pick(engines).actor == "a"

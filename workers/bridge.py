@@ -1,0 +1,49 @@
+"""From one thread's event loop to another's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def call(loop: asyncio.AbstractEventLoop, start: Callable[[], Awaitable[T]]) -> T:
+    """Await `start()` in `loop`, from another loop."""
+
+    async def run() -> T:
+        return await start()
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), loop))
+
+
+async def stream(loop: asyncio.AbstractEventLoop, start: Callable[[], AsyncIterator[T]]) -> AsyncIterator[list[T]]:
+    """Iterate over `start()` in `loop`, from another loop.
+
+    Yields what has come since the last time, at least one item: a slow reader takes fewer, larger pieces.
+    """
+    here = asyncio.get_running_loop()
+    items: list[T] = []
+    news = asyncio.Event()
+
+    def arrive(item: T) -> None:
+        items.append(item)
+        news.set()
+
+    async def pump() -> None:
+        async for item in start():
+            here.call_soon_threadsafe(arrive, item)
+
+    pumping = asyncio.run_coroutine_threadsafe(pump(), loop)
+    pumping.add_done_callback(lambda _: here.call_soon_threadsafe(news.set))
+    try:
+        while not (pumping.done() and not items):
+            await news.wait()
+            news.clear()
+            if items:
+                batch, items = items, []
+                yield batch
+        pumping.result()
+    finally:
+        pumping.cancel()

@@ -1,0 +1,75 @@
+"""The table that decode steps follow, inside a scheduler process.
+
+A table travels through SGLang's `set_internal_state`, which rank 0 broadcasts to every tensor-parallel rank in the
+same loop iteration. Its payload may hold only numbers, so a table is spelt out as keys; see `encode` and `decode`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from cluster.protocol import DepthTable
+
+_PREFIX = "specfleet."
+_REVISION = _PREFIX + "revision"
+_ENABLED = _PREFIX + "enabled"
+_DEPTH = _PREFIX + "depth."
+
+
+def encode(table: DepthTable, revision: int) -> dict[str, int | float]:
+    """Spell a table out as the numbers that `set_internal_state` carries."""
+    depths = {f"{_DEPTH}{batch}": depth for batch, depth in table.depth_by_batch.items()}
+    return {_REVISION: revision, _ENABLED: int(table.enabled), **depths}
+
+
+def decode(state: Mapping[str, int | float]) -> tuple[DepthTable, int] | None:
+    """Read a table and its revision back; None if `state` carries none."""
+    if _REVISION not in state:
+        return None
+    depths = {int(key.removeprefix(_DEPTH)): int(value) for key, value in state.items() if key.startswith(_DEPTH)}
+    return DepthTable(enabled=bool(state[_ENABLED]), depth_by_batch=depths), int(state[_REVISION])
+
+
+class DirectivePolicy:
+    """Looks the depth of each decode step up in the table in force: SGLang's `AdaptiveSpecPolicy`.
+
+    The answer depends on the table and the batch size alone, so that every tensor-parallel rank gives the same one.
+    """
+
+    def __init__(self, candidates: list[int], table: DepthTable) -> None:
+        self.candidate_steps = sorted(candidates)
+        self.table = table
+        self.revision = 0
+        self.graph_sizes: list[int] | None = None
+
+    def put(self, table: DepthTable, revision: int) -> None:
+        """Put a table in force, from the next decode step on.
+
+        Raises:
+            ValueError: if it holds a depth that this engine built no state for.
+        """
+        unknown = set(table.depth_by_batch.values()) - set(self.candidate_steps)
+        if unknown:
+            raise ValueError(f"depth_by_batch holds {sorted(unknown)}, not among the candidate depths {self.candidate_steps}")
+        self.table, self.revision = table, revision
+
+    def padded(self, batch_size: int) -> int:
+        """Batch size that a step pays for: the CUDA graph's, or its own where there is no graph that holds it."""
+        sizes = self.graph_sizes or []
+        index = bisect_left(sizes, batch_size)
+        return sizes[index] if index < len(sizes) else batch_size
+
+    # -- AdaptiveSpecPolicy --
+
+    def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
+        self.graph_sizes = sorted(cuda_graph_bs) if cuda_graph_bs else None
+
+    def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
+        return self.graph_sizes
+
+    def get_steps_for_batch(self, batch_size: int) -> int:
+        return self.table.depth(self.padded(batch_size))
+
+    def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
+        """A table changes only through a directive, never by what a rank has seen."""

@@ -1,0 +1,73 @@
+"""SGLang's EAGLE worker, with the depth of every decode step taken from a directive and every step counted.
+
+Imported only inside a scheduler process: its imports initialise CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sglang.srt.managers.io_struct import SetInternalStateReq, SetInternalStateReqOutput
+from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController
+from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+
+from cluster.protocol import DepthTable
+from workers.counters import Counters
+from workers.directive import DirectivePolicy, decode
+from workers.plugin import COUNTERS_ENV
+from workers.recorder import Recorder
+
+
+class DirectedEagleWorker(EAGLEWorkerV2):
+    """`EAGLEWorkerV2` whose depth follows a `DepthTable`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.adaptive_controller is None:
+            raise RuntimeError(
+                "SGLang turned speculative_adaptive off for these server_args; its log says why. specfleet needs it"
+            )
+        depths = self.adaptive_controller.candidate_steps
+        self.policy = DirectivePolicy(depths, DepthTable(depth_by_batch={1: self.speculative_num_steps}))
+        self.adaptive_controller = AdaptiveController(self, self.policy)
+
+    def init_cuda_graphs(self) -> None:
+        """Build the state of every candidate depth; then the batch sizes are known, and counting can start."""
+        super().init_cuda_graphs()
+        graph_sizes = self.policy.graph_sizes
+        path = Path(os.environ[COUNTERS_ENV]) / f"rank{get_parallel().tp_rank}"
+        counters = Counters.create(path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes())
+        self.recorder = Recorder(counters, self.policy.padded)
+
+    def forward_batch_generation(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+            self.recorder.prefill_launched()
+        return super().forward_batch_generation(batch, *args, **kwargs)
+
+    def activate_step_by_batch(self, batch_size: int) -> None:
+        super().activate_step_by_batch(batch_size)
+        self.recorder.step_launched(self.speculative_num_steps, batch_size)
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: Sequence[int], batch_size: int = 0) -> None:
+        self.recorder.step_verified(num_correct_drafts_per_req)
+
+
+def set_internal_state(original: Any, scheduler: Any, request: SetInternalStateReq) -> SetInternalStateReqOutput:
+    """Take a table out of the request and put it in force; leave any other request to SGLang."""
+    if (decoded := decode(request.server_args)) is None:
+        return original(scheduler, request)
+    worker: DirectedEagleWorker = scheduler.draft_worker
+    worker.policy.put(*decoded)
+    worker.recorder.table_in_force(worker.policy.revision)
+    return SetInternalStateReqOutput(updated=True)
+
+
+def _ungraphed_sizes() -> list[int]:
+    """Sizes that steps without a CUDA graph are grouped by: each up to 16, then in steps of 8."""
+    return [*range(1, 17), *range(24, 1025, 8)]

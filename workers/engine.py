@@ -1,0 +1,138 @@
+"""One SGLang engine that follows directives. Everything here runs in the event loop of the engine's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
+from cluster.spec import EngineSpec
+from workers.counters import CountersReader
+from workers.directive import encode
+from workers.launch import sglang_arguments
+from workers.lease import Lease
+from workers.openai import OpenAIRoutes
+from workers.plugin import COUNTERS_ENV
+from workers.report import counted
+
+
+class DirectedEngine:
+    """Owns a `sglang.Engine` and keeps its scheduler on the table that holds."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        """Start the engine; blocks until its model is loaded and its graphs are captured.
+
+        Raises:
+            FileNotFoundError, ValueError: for a spec that cannot be served.
+            RuntimeError: if the patch is not in force in every rank.
+        """
+        self.spec = spec
+        self.incarnation = time.time_ns()
+        folder = Path(tempfile.mkdtemp(prefix="specfleet-", dir="/dev/shm"))
+        os.environ[COUNTERS_ENV] = str(folder)
+        try:
+            arguments = sglang_arguments(spec, folder)
+            import sglang
+
+            self._engine = sglang.Engine(**arguments)
+            self._ranks = _readers(folder, spec.tensor_parallel)
+        finally:
+            # The counters stay mapped; without a name no file is left behind by an engine that is killed.
+            shutil.rmtree(folder)
+        self._tokenizer: Any = self._engine.tokenizer_manager
+        self._routes = OpenAIRoutes(self._tokenizer, self._engine.template_manager)
+        self._lease = Lease(spec.fallback, time.monotonic())
+        self._in_force: DepthTable | None = None
+        self._revision = 0
+        self._pushing = asyncio.Lock()
+
+    async def prove_patch(self) -> None:
+        """Put the first table in force, and read it back from every rank.
+
+        Raises:
+            RuntimeError: if a rank does not follow it.
+        """
+        await self._push()
+        revisions = [rank.read().get("revision") for rank in self._ranks]
+        if revisions != [self._revision] * self.spec.tensor_parallel:
+            raise RuntimeError(f"the patch is not in force: ranks hold table revisions {revisions}, not {self._revision}")
+
+    async def take(self, directive: Directive) -> EngineReport:
+        """Follow a directive unless it is stale, and report. Returns once its table is in force in every rank."""
+        unknown = set(directive.table.depth_by_batch.values()) - set(self.spec.candidate_depths)
+        if unknown:
+            raise ValueError(f"{self.spec.name}: depths {sorted(unknown)} are not among {list(self.spec.candidate_depths)}")
+        accepted = self._lease.offer(directive, time.monotonic())
+        await self._push()
+        return self.report(accepted)
+
+    async def watch_lease(self, check_every_s: float = 0.05) -> None:
+        """Fall back when the lease runs out; returns when no controller has been heard of for `orphan_after_s`."""
+        while self._lease.silent_s(time.monotonic()) < self.spec.orphan_after_s:
+            await asyncio.sleep(check_every_s)
+            if self._lease.expire(time.monotonic()):
+                await self._push()
+
+    async def _push(self) -> None:
+        """Bring the schedulers to the table that holds. Costs them nothing while it stays the same."""
+        async with self._pushing:
+            table = self._lease.table
+            if table == self._in_force:
+                return
+            from sglang.srt.managers.io_struct import SetInternalStateReq
+
+            self._revision += 1
+            updated = await self._tokenizer.set_internal_state(SetInternalStateReq(server_args=encode(table, self._revision)))
+            if not all(updated):
+                raise RuntimeError(f"{self.spec.name}: the scheduler refused table {table.depth_by_batch}")
+            self._in_force = table
+
+    def report(self, accepted: bool) -> EngineReport:
+        ranks = [rank.read() for rank in self._ranks]
+        in_flight = len(self._tokenizer.rid_to_state)
+        running = min(ranks[0].get("batch"), in_flight)
+        snapshot = self._tokenizer.load_snapshot_reader.read(0)
+        return EngineReport(
+            engine=self.spec.actor_name,
+            incarnation=self.incarnation,
+            accepted=accepted,
+            applied=self._lease.applied(time.monotonic()),
+            load=Load(
+                running=running,
+                waiting=in_flight - running,
+                max_running=self._engine._scheduler_init_result.scheduler_infos[0]["max_running_requests"],
+                kv_usage=snapshot.token_usage if snapshot else 0.0,
+            ),
+            batch_sizes=tuple(int(size) for size in ranks[0].sizes),
+            **counted(ranks),
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._tokenizer.rid_to_state)
+
+    def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
+        """Answer an OpenAI request: a head and then the body, or an error."""
+        return self._routes.respond(route, body, rid)
+
+    def abort(self, rid: str) -> None:
+        """End a request, and the samples that it was split into (SGLang appends their number to its id)."""
+        for known in [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]:
+            self._tokenizer.abort_request(known)
+
+
+def _readers(folder: Path, ranks: int) -> list[CountersReader]:
+    missing = [rank for rank in range(ranks) if not (folder / f"rank{rank}").exists()]
+    if missing:
+        raise RuntimeError(
+            f"the patch is not in force in tensor-parallel ranks {missing}: SGLang did not load the plugin `specfleet`. "
+            "Is specfleet installed in the Python environment of the engine, and SGLANG_PLUGINS not set to leave it out?"
+        )
+    return [CountersReader(folder / f"rank{rank}") for rank in range(ranks)]

@@ -1,0 +1,55 @@
+"""OpenAI requests, answered by SGLang's own serving classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.protocol import ApiError, ResponseHead
+
+
+class OpenAIRoutes:
+    """SGLang's handlers, without its HTTP server: bytes in, bytes out."""
+
+    def __init__(self, tokenizer_manager: Any, template_manager: Any) -> None:
+        from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
+        from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
+
+        self._routes: dict[str, tuple[type[Any], Any]] = {
+            "chat/completions": (
+                ChatCompletionRequest,
+                tokenizer_manager.serving_chat_class(tokenizer_manager, template_manager),
+            ),
+            "completions": (CompletionRequest, OpenAIServingCompletion(tokenizer_manager, template_manager)),
+        }
+
+    async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
+        """Yield a head and then the body in pieces (one for plain JSON, one a chunk for SSE), or one error.
+
+        `rid` is the id under which the request can be aborted.
+        """
+        model, serving = self._routes[route]
+        try:
+            request = model.model_validate_json(body)
+        except ValidationError as error:
+            yield ApiError.from_validation(error)
+            return
+        request.rid = rid
+        response = await serving.handle_request(request, None)
+        if hasattr(response, "body_iterator"):
+            yield ResponseHead(media_type="text/event-stream")
+            async for chunk in response.body_iterator:
+                yield chunk.encode() if isinstance(chunk, str) else chunk
+        elif getattr(response, "status_code", 200) >= 400:
+            yield _refused(response.status_code, json.loads(response.body))
+        else:
+            yield ResponseHead()
+            yield response.body if hasattr(response, "body") else response.model_dump_json().encode()
+
+
+def _refused(status: int, body: dict[str, Any]) -> ApiError:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return ApiError(status=status, message=str(body.get("message", body)), type=kind, param=body.get("param"))

@@ -1,0 +1,44 @@
+"""SGLang's plugin entry point: puts the patch into the scheduler processes of specfleet's own engines.
+
+SGLang only logs a plugin that fails, so nothing here is proof: the actor proves by readback that the patch is in force.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+COUNTERS_ENV = "SPECFLEET_COUNTERS"
+"""Folder in shared memory where each rank keeps its counters. Set only by `EngineActor`, so that any other SGLang
+process in the same Python environment stays as it is."""
+
+
+def register() -> None:
+    """Hook the worker class and the way that directives come in."""
+    if COUNTERS_ENV not in os.environ:
+        return
+    if os.environ.get("SGLANG_USE_CPU_ENGINE") == "1":
+        from workers import cpu
+
+        cpu.install()
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker", _create_worker, HookType.AROUND)
+    HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.set_internal_state", _set_internal_state, HookType.AROUND)
+
+
+def _create_worker(original: Any, algorithm: Any, server_args: Any) -> Any:
+    worker = original(algorithm, server_args)
+    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+
+    if worker is not EAGLEWorkerV2:
+        return worker
+    from workers.eagle_worker import DirectedEagleWorker
+
+    return DirectedEagleWorker
+
+
+def _set_internal_state(original: Any, scheduler: Any, request: Any) -> Any:
+    from workers.eagle_worker import set_internal_state
+
+    return set_internal_state(original, scheduler, request)

@@ -1,0 +1,6 @@
+"""The tiny pair: a small, really trained Llama target and its EAGLE-3 draft, both kept in this folder."""
+
+from pathlib import Path
+
+TARGET = Path(__file__).parent / "target"
+DRAFT = Path(__file__).parent / "draft"
