@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +29,17 @@ class _Engine:
     member: Member
     state: EngineState = "starting"
     detail: str = "its actor is being created"
+    plan: Plan | None = None
     report: EngineReport | None = None
     reported_at: float | None = None
     window: ReportWindow = field(default_factory=ReportWindow)
-    exchanging: asyncio.Task[None] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its plan changed, so that it need not wait for its next tick."""
 
 
 class Controller:
-    """Ticks `exchange` on every engine. Each exchange is a task of its own, so a dead or hung engine delays no other."""
+    """Decides for the whole fleet at every tick, and exchanges with each engine in a loop of the engine's own: one that
+    is dead or hung delays no other."""
 
     def __init__(self, fleet: Fleet, served_model_name: str, measured: Policy) -> None:
         """`measured` is the policy of mode auto where no table is configured."""
@@ -48,43 +52,54 @@ class Controller:
         self._sequence = 0
         self._engines: dict[str, _Engine] = {}
         self._metrics = FleetMetrics()
-        self._wake = asyncio.Event()
 
     def configure(self, settings: ControllerSettings) -> None:
-        """Follow new settings from the next tick on, which comes at once."""
+        """Follow new settings at once."""
         self._settings = settings
         table = settings.table()
         self._policy = self._measured if table is None else FixedPolicy(table, _why_fixed(settings))
-        self._wake.set()
+        self._decide()
 
     def set_mode(self, mode: Mode) -> None:
         """Change the mode alone. It holds until the next `configure` or the controller's end."""
         self.configure(self._settings.model_copy(update={"mode": mode}))
 
     async def run(self) -> None:
-        """Bring the fleet up and tick for ever."""
+        """Bring the fleet up, then decide at every tick, for ever."""
         members = await asyncio.to_thread(self._fleet.reconcile)
         self._engines = {name: _Engine(member) for name, member in members.items()}
-        while True:
-            self._wake.clear()
-            self.tick()
-            try:
-                await asyncio.wait_for(self._wake.wait(), self._settings.tick_s)
-            except asyncio.TimeoutError:
-                continue
+        exchanges = [asyncio.create_task(self._exchange_for_ever(engine)) for engine in self._engines.values()]
+        try:
+            while True:
+                self._decide()
+                self._publish()
+                # Returns early only if an engine's loop failed, which is a bug to be raised.
+                done, _ = await asyncio.wait(exchanges, timeout=self._settings.tick_s, return_when=asyncio.FIRST_EXCEPTION)
+                for failed in done:
+                    failed.result()
+        finally:
+            for task in exchanges:
+                task.cancel()
 
-    def tick(self) -> None:
-        """Decide for the whole fleet, and start an exchange with every engine that has answered its last one."""
-        now = time.monotonic()
+    def _decide(self) -> None:
         reports = {name: e.report for name, e in self._engines.items() if e.report and e.state == "serving"}
-        plans = self._policy.decide(reports, now)
+        for name, plan in self._policy.decide(reports, time.monotonic()).items():
+            engine = self._engines[name]
+            if engine.plan is None or engine.plan.table != plan.table:
+                engine.news.set()
+            engine.plan = plan
+
+    def _publish(self) -> None:
+        now = time.monotonic()
         for name, engine in self._engines.items():
-            if engine.exchanging is None or engine.exchanging.done():
-                self._sequence += 1
-                directive = self._directive(plans.get(name), engine.member)
-                engine.exchanging = asyncio.create_task(self._exchange(engine, directive))
-            if engine.report and engine.reported_at:
-                self._metrics.observe(self._status(name, engine, now))
+            self._metrics.observe(self._status(name, engine, now))
+
+    async def _exchange_for_ever(self, engine: _Engine) -> None:
+        while True:
+            engine.news.clear()
+            await self._exchange(engine, self._directive(engine))
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(engine.news.wait(), self._settings.tick_s)
 
     def status(self) -> FleetStatus:
         now = time.monotonic()
@@ -96,9 +111,10 @@ class Controller:
             engines=tuple(self._status(name, engine, now) for name, engine in self._engines.items()),
         )
 
-    def _directive(self, plan: Plan | None, member: Member) -> Directive:
+    def _directive(self, engine: _Engine) -> Directive:
         """An engine that has not reported yet gets its own fallback: the policy cannot decide without its depths."""
-        plan = plan or Plan(member.spec.fallback, "no report yet: the engine's own table")
+        plan = engine.plan or Plan(engine.member.spec.fallback, "no report yet: the engine's own table")
+        self._sequence += 1
         return Directive(
             incarnation=self.incarnation,
             sequence=self._sequence,

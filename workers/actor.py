@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 
@@ -31,6 +34,7 @@ class EngineActor:
         self._engine: DirectedEngine | None = None
         self._state = NotServing(engine=spec.actor_name, state="starting", detail="loading the model")
         self._loop = asyncio.new_event_loop()
+        _ignore_sigquit()
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
     def _run(self) -> None:
@@ -47,11 +51,14 @@ class EngineActor:
         self._loop.run_until_complete(self._serve_until_orphaned(engine))
 
     async def _serve_until_orphaned(self, engine: DirectedEngine) -> None:
-        await engine.watch_lease()
+        try:
+            await engine.watch()
+        except RuntimeError:
+            _LOG.exception("engine %s failed; Ray restarts it", self._spec.actor_name)
+            os._exit(1)
         self._state = NotServing(engine=self._spec.actor_name, state="draining", detail="no controller; ending")
         self._engine = None
-        while engine.in_flight:
-            await asyncio.sleep(0.1)
+        await engine.drained()
         _LOG.warning("engine %s ends itself: no controller for %g s", self._spec.actor_name, self._spec.orphan_after_s)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
@@ -82,3 +89,12 @@ class EngineActor:
                 yield pieces.pop(0)
             if pieces:
                 yield b"".join(piece for piece in pieces if isinstance(piece, bytes))
+
+
+def _ignore_sigquit() -> None:
+    """SGLang sends SIGQUIT when one of its processes fails, which would end the actor without a word about why.
+
+    A failure at start raises in the engine's thread anyway, and `DirectedEngine.watch` sees a later one. Python sets
+    signal handlers only in the main thread, where no actor's code runs, hence libc.
+    """
+    ctypes.CDLL(None).signal(signal.SIGQUIT, ctypes.c_void_p(int(signal.SIG_IGN)))

@@ -42,7 +42,7 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         super().init_cuda_graphs()
         graph_sizes = self.policy.graph_sizes
         path = Path(os.environ[COUNTERS_ENV]) / f"rank{get_parallel().tp_rank}"
-        counters = Counters.create(path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes())
+        counters = Counters.create(path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size))
         self.recorder = Recorder(counters, self.policy.padded)
 
     def forward_batch_generation(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:
@@ -68,6 +68,6 @@ def set_internal_state(original: Any, scheduler: Any, request: SetInternalStateR
     return SetInternalStateReqOutput(updated=True)
 
 
-def _ungraphed_sizes() -> list[int]:
-    """Sizes that steps without a CUDA graph are grouped by: each up to 16, then in steps of 8."""
-    return [*range(1, 17), *range(24, 1025, 8)]
+def _ungraphed_sizes(most: int) -> list[int]:
+    """Sizes that steps without a CUDA graph are grouped by, up to `most` requests: each up to 16, then in steps of 8."""
+    return [size for size in (*range(1, 17), *range(24, 1025, 8)) if size < most + 8]

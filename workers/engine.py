@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
 from cluster.spec import EngineSpec
 from workers.counters import CountersReader
@@ -46,6 +48,7 @@ class DirectedEngine:
             # The counters stay mapped; without a name no file is left behind by an engine that is killed.
             shutil.rmtree(folder)
         self._tokenizer: Any = self._engine.tokenizer_manager
+        self._processes = [psutil.Process(pid) for pid in self._engine.get_all_child_pids()]
         self._routes = OpenAIRoutes(self._tokenizer, self._engine.template_manager)
         self._lease = Lease(spec.fallback, time.monotonic())
         self._in_force: DepthTable | None = None
@@ -72,12 +75,23 @@ class DirectedEngine:
         await self._push()
         return self.report(accepted)
 
-    async def watch_lease(self, check_every_s: float = 0.05) -> None:
-        """Fall back when the lease runs out; returns when no controller has been heard of for `orphan_after_s`."""
+    async def watch(self, check_every_s: float = 0.1) -> None:
+        """Fall back when the lease runs out; return when no controller has been heard of for `orphan_after_s`.
+
+        Raises:
+            RuntimeError: when a process of the engine ended.
+        """
         while self._lease.silent_s(time.monotonic()) < self.spec.orphan_after_s:
-            await asyncio.sleep(check_every_s)
+            if ended := [p.pid for p in self._processes if not p.is_running() or p.status() == psutil.STATUS_ZOMBIE]:
+                raise RuntimeError(f"{self.spec.name}: processes {ended} ended")
             if self._lease.expire(time.monotonic()):
                 await self._push()
+            await asyncio.sleep(check_every_s)
+
+    async def drained(self, check_every_s: float = 0.1) -> None:
+        """Return when no request is left."""
+        while self._tokenizer.rid_to_state:
+            await asyncio.sleep(check_every_s)
 
     async def _push(self) -> None:
         """Bring the schedulers to the table that holds. Costs them nothing while it stays the same."""
@@ -106,17 +120,12 @@ class DirectedEngine:
             load=Load(
                 running=running,
                 waiting=in_flight - running,
-                max_running=self._engine._scheduler_init_result.scheduler_infos[0]["max_running_requests"],
-                kv_usage=snapshot.token_usage if snapshot else 0.0,
+                max_running=snapshot.max_running_requests,
+                kv_usage=snapshot.token_usage,
             ),
             batch_sizes=tuple(int(size) for size in ranks[0].sizes),
             **counted(ranks),
         )
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that have not ended."""
-        return len(self._tokenizer.rid_to_state)
 
     def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
         """Answer an OpenAI request: a head and then the body, or an error."""

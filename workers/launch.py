@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.spec import EngineSpec
+from workers import tiny
 
 TINY = "tiny"
 """Model name that means the packaged pair."""
@@ -73,8 +74,7 @@ def sglang_arguments(spec: EngineSpec, folder: Path) -> dict[str, Any]:
     """
     check_server_args(spec.server_args)
     if spec.model == TINY:
-        pair = Path(__file__).parent / "tiny"
-        model, draft = str(pair / "target"), str(pair / "draft")
+        model, draft = str(tiny.TARGET), str(tiny.DRAFT)
     elif spec.draft_model:
         model, draft = _existing(spec.model, "model"), _existing(spec.draft_model, "draft_model")
     else:

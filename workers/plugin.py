@@ -25,6 +25,19 @@ def register() -> None:
 
     HookRegistry.register("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker", _create_worker, HookType.AROUND)
     HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.set_internal_state", _set_internal_state, HookType.AROUND)
+    if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
+        module = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
+        HookRegistry.register(f"{module}.EagleDraftExtendInputBuffers.share_buffers", _share_buffers, HookType.AROUND)
+
+
+def _share_buffers(original: Any, buffers: Any, *, exclude: Any = ()) -> None:
+    """Keep a draft-extend graph's own lengths to itself.
+
+    Graph runners share buffers of one name and size. Those of the draft-extend graph are filled with the width that the
+    runner captures (depth + 1), so a runner of another depth that took them over would capture with lengths of more
+    tokens than it has: attention then reads beyond its input. docs/zero_step_capture.md has the whole story.
+    """
+    original(buffers, exclude={*exclude, "extend_seq_lens", "num_correct_drafts", "num_accept_tokens"})
 
 
 def _create_worker(original: Any, algorithm: Any, server_args: Any) -> Any:

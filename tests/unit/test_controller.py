@@ -105,7 +105,7 @@ def test_a_hung_engine_is_marked_and_delays_no_other() -> None:
 
 def test_an_engine_that_stops_answering_is_unhealthy_and_no_longer_decided_for() -> None:
     async def once(directive: Directive) -> EngineReport:
-        return await (prompt(directive) if directive.sequence <= 1 else hung(directive))
+        return await (prompt(directive) if directive.sequence <= 2 else hung(directive))
 
     policy = CountingPolicy()
     controller = run({"a": FakeEngine(once)}, FAST, 0.4, policy)

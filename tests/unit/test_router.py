@@ -1,3 +1,5 @@
+from contextlib import ExitStack
+
 from cluster.protocol import Load
 from cluster.router import Router
 from cluster.status import EngineStatus
@@ -21,9 +23,10 @@ def test_a_burst_between_two_reports_is_spread() -> None:
     router = Router()
     router.observe(engines)
     taken = []
-    for _ in range(6):
-        taken.append(router.pick(engines).actor)
-        router.sent_to(taken[-1]).__enter__()
+    with ExitStack() as in_flight:
+        for _ in range(6):
+            taken.append(router.pick(engines).actor)
+            in_flight.enter_context(router.sent_to(taken[-1]))
     assert sorted(taken) == ["a", "a", "a", "b", "b", "b"]
 
 

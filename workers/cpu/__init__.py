@@ -20,6 +20,7 @@ CPU_SERVER_ARGS: dict[str, Any] = {
     "max_total_tokens": 16384,
     "max_running_requests": 16,
     "chunked_prefill_size": 512,
+    "disable_cuda_graph": True,
 }
 """What an engine on a CPU needs beside its models; the rest SGLang resolves by itself there: the attention backend
 (`torch_native`, see `install`), no CUDA graphs, no overlap of scheduling with the forward pass."""
@@ -36,6 +37,9 @@ def environment(threads: int = 1) -> dict[str, str]:
         "TORCHDYNAMO_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join(path for path in dict.fromkeys(paths) if path),
         "OMP_NUM_THREADS": str(threads),
+        # Gathered keys and values are some MB large at each layer: keep their memory instead of faulting it in anew.
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     }
 
 

@@ -26,13 +26,13 @@ _EXTEND = (
 
 
 @cache
-def register() -> None:
-    """Registers `sgl_kernel::decode_attention_cpu` and `sgl_kernel::extend_attention_cpu` with torch, once."""
+def register() -> torch.library.Library:
+    """Registers `sgl_kernel::decode_attention_cpu` and `extend_attention_cpu` with torch, once; lives with the library."""
     library = torch.library.Library("sgl_kernel", "FRAGMENT")
     for schema, kernel in ((_DECODE, decode_attention_cpu), (_EXTEND, extend_attention_cpu)):
         library.define(schema)
         library.impl(schema.partition("(")[0], kernel, "CPU")
-    register.library = library  # torch forgets the ops when the library object dies
+    return library
 
 
 def attend(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import pad
 
-_ROWS = 8  # fewer rows take kernels of their own; enough for two threads of four rows each
+_ROWS = 8  # the rows that one kernel takes at a time; what is left over would take another kernel
 _BLOCK = 192  # longer sums are split into blocks of this length
 
 
 def fill_rows(x: Tensor) -> Tensor:
-    """x [..., rows, columns] with zero rows added, up to the least number that is safe."""
-    missing = _ROWS - x.shape[-2]
-    return pad(x, (0, 0, 0, missing)) if missing > 0 else x
+    """x [..., rows, columns] with zero rows added, up to a safe number."""
+    missing = -x.shape[-2] % _ROWS
+    return pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def length(longest: int) -> int:

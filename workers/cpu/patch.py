@@ -30,9 +30,7 @@ def _use_amx_backend_without_amx() -> None:
     ATTENTION_BACKENDS["torch_native"] = IntelAMXAttnBackend
     create = DraftBackendFactory._create_backend
 
-    def create_backend(
-        factory: DraftBackendFactory, name: str, backends: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    def create_backend(factory: DraftBackendFactory, name: str, backends: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return create(factory, name, {**backends, "torch_native": backends["intel_amx"]}, *args, **kwargs)
 
     DraftBackendFactory._create_backend = create_backend

@@ -1,0 +1,221 @@
+"""Exploration that pays: which engine tries what, when, and for how long.
+
+Two things are worth a probe:
+
+- a trial: a depth whose goodput could well beat the present one, given how uncertain its cost and its deeper positions'
+  acceptance are. One short trial settles it, so trials follow each other closely, but the same one only at ever longer
+  intervals.
+- a recheck: the draft may have become better while a shallow depth, or none, hides it. No amount of certainty about the
+  past excludes that, so each engine rechecks from time to time the shallowest deeper depth that would pay if acceptance
+  were high; the interval doubles while rechecks disappoint and starts over when one does not.
+
+One engine of a group probes at a time, its canary, for as few ticks as bring enough steps; what it learns reaches the
+others through the models. The goodput that probes are expected to cost is drawn from a credit, which fills at a small
+share of the fleet's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, expm1
+
+import numpy as np
+
+from cluster.acceptance import Floats
+from cluster.choice import Mask, expected_tokens
+from cluster.cost import Costs
+from cluster.group import Group
+
+LUCK = 1.25  # standard deviations by which acceptance may surprise in a trial
+CHEAPER = 2.0  # and the cost of a step
+BETTER_DRAFT = 0.9  # acceptance that a recheck hopes for
+PROBE_STEPS = 16  # steps that make a probe worth reading
+LONGEST_S = 2.0  # of a probe
+TRIAL_S = 4.0  # before the same trial is made again; four times as long after each
+LOOKED_AT = 8  # engines considered per tick
+MATTERS = 0.02  # share of an engine's steps below which a batch size is not probed
+FIRST_CREDIT_S = 1.0  # goodput, as seconds of one engine, that probes may cost before any credit was earned
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known about one engine at one tick. Arrays are by the group's depths and places."""
+
+    visited: Mapping[int, float]  # places that it lately ran at, with their shares of its steps
+    acceptance: Floats
+    deviation: Floats
+    step_s: float  # time of its steps, on average
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Depths (as indices) that a canary tries at some places of the grid."""
+
+    engine: str
+    depths: Mapping[int, int]
+    instead_of: Mapping[int, int]
+    until: float
+    recheck: bool
+    reason: str
+
+
+@dataclass
+class _Interval:
+    wait_s: float
+    due: float
+
+
+@dataclass
+class Prober:
+    """Plans the probes of one group."""
+
+    share: float
+    shortest_s: float
+    longest_s: float
+    _running: Probe | None = None
+    _credit_s: float = FIRST_CREDIT_S
+    _intervals: dict[str, _Interval] = field(default_factory=dict)
+    _trials: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
+    _turn: int = 0
+
+    def probe(
+        self, now: float, tick_s: float, group: Group, views: Mapping[str, View], costs: Costs, runnable: Mask, gain: float
+    ) -> Probe | None:
+        """The probe in force from now until the next tick, if any."""
+        self._credit_s = min(self._credit_s + self.share * len(views) * tick_s, max(FIRST_CREDIT_S, self.share * len(views)))
+        if self._running is not None:
+            if now < self._running.until and self._running.engine in views:
+                return self._running
+            # What a tick brought is in the report that comes at its end, which is read one tick later.
+            if now < self._running.until + tick_s:
+                return None
+            self._settle(now, self._running, group)
+            self._running = None
+        engines = list(views)
+        for _ in range(min(LOOKED_AT, len(engines))):
+            self._turn = (self._turn + 1) % len(engines)
+            engine = engines[self._turn]
+            look = _Look(group, group.row[engine], views[engine], costs, runnable, gain)
+            depths, recheck = look.trials(lambda place, k: self._may_try(now, place, k)), False
+            if not depths and self._due(now, engine):
+                depths, recheck = look.rechecks(), True
+            if depths and (planned := self._planned(now, tick_s, engine, depths, recheck, look)):
+                self._running = planned
+                return planned
+        return None
+
+    def _planned(
+        self, now: float, tick_s: float, engine: str, depths: dict[int, int], recheck: bool, look: _Look
+    ) -> Probe | None:
+        visits = sum(look.view.visited[place] for place in depths)
+        wanted = PROBE_STEPS * look.view.step_s / max(visits, 0.1)
+        ticks = max(1, ceil(min(wanted, LONGEST_S) / tick_s))
+        cost = look.loss(depths) * ticks * tick_s
+        if cost > self._credit_s:
+            return None
+        self._credit_s -= cost
+        if not recheck:
+            for place, k in depths.items():
+                count, _ = self._trials.get((place, k), (0, 0.0))
+                self._trials[place, k] = (count + 1, now + TRIAL_S * 4.0**count)
+        return Probe(
+            engine,
+            depths,
+            {place: look.current(place) for place in depths},
+            now + (ticks - 0.5) * tick_s,
+            recheck,
+            look.reason(depths, recheck, ticks),
+        )
+
+    def _settle(self, now: float, probe: Probe, group: Group) -> None:
+        row = group.row.get(probe.engine)
+        deeper = all(k > probe.instead_of[place] for place, k in probe.depths.items())
+        if row is None or not deeper:
+            return
+        pays = any(group.chosen[row, place] > k for place, k in probe.instead_of.items())
+        interval = self._intervals.setdefault(probe.engine, _Interval(self.shortest_s, now))
+        interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self.longest_s)
+        interval.due = now + interval.wait_s
+
+    def _due(self, now: float, engine: str) -> bool:
+        interval = self._intervals.setdefault(engine, _Interval(self.shortest_s, now + self.shortest_s))
+        return now >= interval.due
+
+    def _may_try(self, now: float, place: int, k: int) -> bool:
+        return now >= self._trials.get((place, k), (0, -np.inf))[1]
+
+    def forget(self, engine: str) -> None:
+        """Drop an engine that is no more."""
+        self._intervals.pop(engine, None)
+
+
+class _Look:
+    """One engine, looked at for something to probe."""
+
+    def __init__(self, group: Group, row: int, view: View, costs: Costs, runnable: Mask, gain: float) -> None:
+        self.view = view
+        self._group, self._costs, self._runnable, self._gain = group, costs, runnable, float(np.log1p(gain))
+        self._chosen = group.chosen[row]
+        self._tokens = np.log(expected_tokens(view.acceptance, group.depths))
+
+    def current(self, place: int) -> int:
+        return int(self._chosen[place])
+
+    def trials(self, allowed: Callable[[int, int], bool]) -> dict[int, int]:
+        """At each place that matters, the depth of the best optimistic goodput, where that beats the present one."""
+        found: dict[int, int] = {}
+        for place in self._places():
+            now = self.current(place)
+            bar = self._goodput(place, now) + self._gain
+            hopeful = self._hopeful(now, self.view.acceptance + LUCK * self.view.deviation)
+            for k in range(len(self._group.depths)):
+                if k == now or not self._runnable[k, place] or not allowed(place, k):
+                    continue
+                hope = hopeful[k] - self._costs.log_s[k, place] + CHEAPER * self._costs.doubt(k, now, place)
+                if hope > bar:
+                    found[place], bar = k, hope
+        return found
+
+    def rechecks(self) -> dict[int, int]:
+        """At each place that matters, the shallowest deeper depth that a good draft would make pay."""
+        found: dict[int, int] = {}
+        for place in self._places():
+            now = self.current(place)
+            hopeful = self._hopeful(now, np.maximum(self.view.acceptance, BETTER_DRAFT))
+            for k in range(now + 1, len(self._group.depths)):
+                if self._runnable[k, place] and hopeful[k] - self._costs.log_s[k, place] > self._goodput(place, now) + self._gain:
+                    found[place] = k
+                    break
+        return found
+
+    def loss(self, depths: Mapping[int, int]) -> float:
+        """Share of the engine's goodput that trying these depths is expected to cost."""
+        return sum(self.view.visited[place] * max(0.0, -expm1(self._relative(place, k))) for place, k in depths.items())
+
+    def reason(self, depths: Mapping[int, int], recheck: bool, ticks: int) -> str:
+        place = max(depths, key=lambda p: self.view.visited[p])
+        tried, now = self._group.depths[depths[place]], self._group.depths[self.current(place)]
+        what = "recheck" if recheck else "trial"
+        percent = 100 * expm1(self._relative(place, depths[place]))
+        a, sd = self.view.acceptance[max(0, tried - 1)], self.view.deviation[max(0, tried - 1)]
+        return (
+            f"probe ({what}, {ticks} tick{'s' if ticks > 1 else ''}): depth {tried} instead of {now} at batch "
+            f"{self._group.floors[place]}, expected {percent:+.0f}% goodput at acceptance {a:.2f}±{sd:.2f} of its last position"
+        )
+
+    def _places(self) -> list[int]:
+        return [place for place, share in self.view.visited.items() if share >= MATTERS]
+
+    def _goodput(self, place: int, k: int) -> float:
+        return float(self._tokens[k] - self._costs.log_s[k, place])
+
+    def _relative(self, place: int, k: int) -> float:
+        return self._goodput(place, k) - self._goodput(place, self.current(place))
+
+    def _hopeful(self, now: int, acceptance: Floats) -> Floats:
+        """Log tokens by depth, with hope only for positions that the present depth does not show."""
+        seen = self._group.depths[now]
+        mixed = np.concatenate([self.view.acceptance[:seen], np.clip(acceptance[seen:], 0.0, 0.99)])
+        result: Floats = np.log(expected_tokens(mixed, self._group.depths))
+        return result

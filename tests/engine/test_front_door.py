@@ -1,0 +1,138 @@
+"""What clients and other services see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from serve_app.errors import RequestError
+from tests.engine.conftest import eventually, status
+
+CHAT = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+def sdk(fleet: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{fleet}/v1", api_key="none", max_retries=0)
+
+
+async def test_openai_client_chats(sdk: openai.AsyncOpenAI) -> None:
+    answer = await sdk.chat.completions.create(model="tiny", messages=CHAT, max_tokens=24, temperature=0)  # type: ignore[arg-type]
+    assert answer.choices[0].message.content
+    assert answer.usage
+    assert 0 < answer.usage.completion_tokens <= 24
+
+
+async def test_openai_client_streams_a_chat_with_usage(sdk: openai.AsyncOpenAI) -> None:
+    plain = await sdk.chat.completions.create(model="tiny", messages=CHAT, max_tokens=24, temperature=0)  # type: ignore[arg-type]
+    stream = await sdk.chat.completions.create(
+        model="tiny",
+        messages=CHAT,  # type: ignore[arg-type]
+        max_tokens=24,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == plain.choices[0].message.content
+    assert chunks[-1].usage == plain.usage
+
+
+async def test_openai_client_completes(sdk: openai.AsyncOpenAI) -> None:
+    answer = await sdk.completions.create(model="tiny", prompt="def main():", max_tokens=16, temperature=0, n=2)
+    assert len(answer.choices) == 2
+    assert answer.choices[0].text == answer.choices[1].text != ""
+
+
+async def test_openai_client_lists_the_model(sdk: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in sdk.models.list()] == ["tiny"]
+
+
+async def test_sampling_at_a_temperature_works_in_every_mode(sdk: openai.AsyncOpenAI, client: httpx.AsyncClient) -> None:
+    for mode in ("on", "off"):
+        await client.post("/fleet/mode", json={"mode": mode})
+        answer = await sdk.completions.create(model="tiny", prompt="class Queue:\n", max_tokens=32, temperature=1.0, n=3)
+        assert len({choice.text for choice in answer.choices}) > 1
+
+
+async def test_handle_methods(handle: Any) -> None:
+    options = {"max_tokens": 16, "temperature": 0}
+    whole = await handle.generate.remote("def main():", **options)
+    pieces = [piece async for piece in handle.options(stream=True).generate_stream.remote("def main():", **options)]
+    assert "".join(pieces) == whole["choices"][0]["text"] != ""
+    chat = await handle.chat.remote(CHAT, **options)
+    assert chat["choices"][0]["message"]["role"] == "assistant"
+    await handle.set_mode.remote("off")
+    assert (await handle.fleet.remote()).mode == "off"
+    with pytest.raises(RequestError, match="max_tokens"):
+        await handle.generate.remote("x", max_tokens="many")
+
+
+async def test_the_fleet_page_tells_what_every_engine_does(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/health")).status_code == 200
+    await client.post("/v1/completions", json={"model": "tiny", "prompt": "import os\n", "max_tokens": 64, "temperature": 0})
+    fleet = await eventually(client, lambda f: any(e.accept_length and e.accept_length > 1.5 for e in f.engines))
+    for engine in fleet.engines:
+        assert engine.report
+        assert engine.report.applied.reason
+        assert engine.report.ranks[0].revision > 0
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b"{", 400, None),
+        (b"[1]", 400, None),
+        (b"\xff\xfe", 400, None),
+        (b"[" * 100_000, 400, None),
+        (b'{"model": "gpt-x", "prompt": "a", "messages": []}', 404, "model"),
+        (b'{"model": 7, "prompt": "a", "messages": []}', 404, "model"),
+        (b'{"model": "tiny"}', 400, None),
+        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": "x"}', 400, "max_tokens"),
+        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": -1}', 400, None),
+        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "temperature": "hot"}', 400, "temperature"),
+        (b'{"model": "tiny", "prompt": "a", "messages": 3, "stream": "maybe"}', 400, None),
+        (b'{"model": "tiny", "prompt": {"a": 1}, "messages": [{"role": 5}]}', 400, None),
+    ],
+)
+async def test_bad_requests_get_openai_errors(client: httpx.AsyncClient, route: str, body: bytes, code: int, param: str | None) -> None:
+    answer = await client.post(route, content=body)
+    assert answer.status_code == code, answer.text
+    error = answer.json()["error"]
+    assert error["message"]
+    assert error["type"] == "invalid_request_error"
+    if param:
+        assert error["param"] == param
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prompt_that_is_too_long_is_refused(client: httpx.AsyncClient, stream: bool) -> None:
+    body = {"model": "tiny", "prompt": "word " * 5000, "stream": stream}
+    answer = await client.post("/v1/completions", json=body)
+    assert answer.status_code == 400
+    assert "2048 tokens" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"mode": "fast"}', b'{"mode": "on", "now": 1}', b"nonsense"])
+async def test_a_wrong_mode_is_refused_and_changes_nothing(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.post("/fleet/mode", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+    assert (await status(client)).mode == "auto"
+
+
+async def test_unknown_paths_and_methods(client: httpx.AsyncClient) -> None:
+    for answer, code in [(await client.get("/nope"), 404), (await client.get("/v1/completions"), 405)]:
+        assert answer.status_code == code
+        assert answer.json()["error"]["message"]
+
+
+async def test_the_fleet_is_unharmed_by_all_that(client: httpx.AsyncClient) -> None:
+    fleet = await status(client)
+    assert [e.state for e in fleet.engines] == ["serving"] * len(fleet.engines)
+    assert json.loads((await client.get("/health")).content)["serving"] == len(fleet.engines)

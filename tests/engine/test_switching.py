@@ -1,0 +1,165 @@
+"""Directives reach the real engine, take hold at once, and never change a word of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+import httpx
+import ray
+
+from cluster.protocol import DepthTable, Directive, EngineReport
+from cluster.status import FleetStatus
+from tests.engine.conftest import complete, eventually, gather, status
+
+LONG = 400  # tokens: a request that outlasts a few switches
+
+
+async def texts(client: httpx.AsyncClient, prompts: list[str]) -> list[str]:
+    return await gather(8, [partial(complete, client, prompt) for prompt in prompts])
+
+
+async def set_mode(client: httpx.AsyncClient, mode: str) -> None:
+    assert (await client.post("/fleet/mode", json={"mode": mode})).json() == {"mode": mode}
+
+
+def enabled(fleet: FleetStatus, wanted: bool) -> bool:
+    return all(e.report and e.report.applied.table.enabled is wanted for e in fleet.engines)
+
+
+def steps_with_draft(report: EngineReport) -> int:
+    return sum(s.steps for s in report.steps if s.depth > 0)
+
+
+def steps_without(report: EngineReport) -> int:
+    return sum(s.steps for s in report.steps if s.depth == 0)
+
+
+async def test_greedy_text_is_the_same_on_off_and_flipped_in_mid_stream(client: httpx.AsyncClient, prompts: list[str]) -> None:
+    prompts = prompts[:50]
+    await set_mode(client, "on")
+    on = await texts(client, prompts)
+    await set_mode(client, "off")
+    await eventually(client, lambda f: enabled(f, False))
+    before = await status(client)
+    off = await texts(client, prompts)
+    after = await status(client)
+
+    flips = 0
+
+    async def flip() -> None:
+        nonlocal flips
+        while True:
+            await set_mode(client, "on" if flips % 2 else "off")
+            flips += 1
+            await asyncio.sleep(0.1)
+
+    flipping = asyncio.create_task(flip())
+    flipped = await texts(client, prompts)
+    flipping.cancel()
+    end = await status(client)
+
+    assert off == on
+    assert flipped == on
+    for e0, e1, e2 in zip(before.engines, after.engines, end.engines, strict=True):
+        assert e0.report
+        assert e1.report
+        assert e2.report
+        assert steps_with_draft(e1.report) == steps_with_draft(e0.report), "off still drafted"
+        assert steps_with_draft(e2.report) > steps_with_draft(e1.report)
+        assert steps_without(e2.report) > steps_without(e1.report)
+        assert e2.report.switches - e1.report.switches >= 4
+    print(f"\n50 prompts, {flips} flips of the mode while they ran")
+
+
+async def test_off_and_on_take_hold_with_requests_in_flight(client: httpx.AsyncClient, prompts: list[str]) -> None:
+    async def next_reports(fleet: FleetStatus) -> FleetStatus:
+        """The first status with a newer report from every engine."""
+        seen = {e.actor: e.report.applied.sequence for e in fleet.engines if e.report}
+        return await eventually(client, lambda f: all(e.report and e.report.applied.sequence > seen[e.actor] for e in f.engines))
+
+    running = [asyncio.create_task(complete(client, prompt, LONG, ignore_eos=True)) for prompt in prompts[:4]]
+    for mode, depth in [("off", 0), ("on", 3), ("off", 0), ("on", 3)]:
+        # A report may be on its way while the mode changes; the one after it has the new table in force, and the next
+        # one tells of the steps that ran by it.
+        await eventually(client, lambda f: all(e.report and e.report.load.running == 2 for e in f.engines))
+        await set_mode(client, mode)
+        taken = await eventually(client, lambda f, on=mode == "on": enabled(f, on), within_s=1.0)  # type: ignore[misc]
+        told = await next_reports(taken)
+        assert [e.report and e.report.depth for e in told.engines] == [depth] * len(told.engines), mode
+    await asyncio.gather(*running)
+
+
+async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, handle: Any, prompts: list[str]) -> None:
+    """From the call of `set_mode` to the controller's having read back that every engine follows, under load and without."""
+
+    async def measure(times: int) -> list[float]:
+        waits = []
+        for i in range(times):
+            start = time.monotonic()
+            await handle.set_mode.remote("on" if i % 2 else "off")
+            while not enabled(await handle.fleet.remote(), bool(i % 2)):
+                pass
+            waits.append(time.monotonic() - start)
+            await asyncio.sleep(0.05)
+        return sorted(waits)
+
+    idle = await measure(100)
+    running = [asyncio.create_task(complete(client, prompt, 3 * LONG, ignore_eos=True)) for prompt in prompts[:4]]
+    await eventually(client, lambda f: all(e.report and e.report.load.running for e in f.engines))
+    loaded = await measure(100)
+    for task in running:
+        task.cancel()
+    for name, waits in [("idle", idle), ("4 requests", loaded)]:
+        print(f"\nset_mode to in force, {name}: median {waits[50] * 1e3:.1f} ms, p99 {waits[98] * 1e3:.1f} ms")
+        assert waits[98] < 0.250, name
+
+
+async def test_stale_and_fenced_directives_are_ignored(client: httpx.AsyncClient) -> None:
+    fleet = await status(client)
+    engine = fleet.engines[0]
+    assert engine.report
+    actor = ray.get_actor(engine.actor, fleet.namespace)
+    before = engine.report.applied
+    for incarnation, sequence in [(fleet.controller, before.sequence), (fleet.controller, 0), (fleet.controller - 1, 10**9)]:
+        stale = Directive(incarnation=incarnation, sequence=sequence, table=DepthTable(enabled=False), lease_s=60)
+        report: EngineReport = await actor.exchange.remote(stale)
+        assert not report.accepted
+        assert report.applied.table == before.table
+        assert report.applied.source == "controller"
+
+
+async def test_depth_follows_the_batch(client: httpx.AsyncClient, prompts: list[str]) -> None:
+    table = (await status(client)).engines[0].report.applied.table  # type: ignore[union-attr]
+
+    def follows(fleet: FleetStatus, batch: int) -> bool:
+        return all(e.report and e.report.load.running == batch and e.report.depth == table.depth(batch) for e in fleet.engines)
+
+    engines = len((await status(client)).engines)
+    assert table.depth(16 // engines) < table.depth(1), "the configuration's table must tell 16 clients from one"
+    clients = [asyncio.create_task(complete(client, prompts[i], LONG, ignore_eos=True)) for i in range(16)]
+    await eventually(client, lambda f: follows(f, 16 // engines), within_s=30)
+    await asyncio.gather(*clients)
+    before = await status(client)
+    await complete(client, prompts[0], 100, ignore_eos=True)
+    after = await eventually(client, lambda f: f.engines != before.engines)
+    assert table.depth(1) in [e.report.depth for e in after.engines if e.report]
+
+
+async def test_a_client_that_goes_away_is_aborted(client: httpx.AsyncClient, prompts: list[str]) -> None:
+    body = {"model": "tiny", "prompt": prompts[0], "max_tokens": 1500, "ignore_eos": True}
+    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+        await anext(answer.aiter_bytes())
+        await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
+    left = time.monotonic()
+    await eventually(client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2)
+    print(f"\nstreaming client gone to aborted: {time.monotonic() - left:.2f} s")
+
+    plain = asyncio.create_task(client.post("/v1/completions", json=body))
+    await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
+    plain.cancel()
+    left = time.monotonic()
+    await eventually(client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2)
+    print(f"plain client gone to aborted: {time.monotonic() - left:.2f} s")

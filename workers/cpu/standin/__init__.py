@@ -1,0 +1,1 @@
+"""A folder to put first on `sys.path`."""
