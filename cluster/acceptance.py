@@ -113,10 +113,6 @@ class AcceptanceModel:
         deviation = np.sqrt(centre * (1.0 - centre) / (total + 1.0))
         return mean, deviation
 
-    def samples(self, engine: str) -> Floats:
-        """Samples of its own that the engine's estimate rests on, by position."""
-        return self._reached[self._row_of(engine)].copy()
-
     def _row_of(self, engine: str) -> int:
         if engine not in self._row:
             self._row[engine] = len(self._reached)

@@ -32,6 +32,7 @@ class _Engine:
     plan: Plan | None = None
     report: EngineReport | None = None
     reported_at: float | None = None
+    in_force_s: float | None = None
     window: ReportWindow = field(default_factory=ReportWindow)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its plan changed, so that it need not wait for its next tick."""
@@ -125,12 +126,13 @@ class Controller:
 
     async def _exchange(self, engine: _Engine, directive: Directive) -> None:
         """Send a directive and take the answer in. Ends only when the engine has answered or is known to be dead."""
+        sent = time.monotonic()
         call: asyncio.Future[Any] = asyncio.ensure_future(engine.member.handle.exchange.remote(directive))
         done, _ = await asyncio.wait([call], timeout=self._settings.deadline_s)
         if not done and engine.state == "serving":
             engine.state, engine.detail = "unhealthy", f"no answer within {self._settings.deadline_s:g} s"
         try:
-            self._take(engine, await call)
+            self._take(engine, await call, directive, time.monotonic() - sent)
         except ActorDiedError as error:
             engine.state, engine.detail = "starting", f"its actor died and is replaced: {_first_line(error)}"
             engine.member = await asyncio.to_thread(self._fleet.replace, engine.member)
@@ -140,11 +142,13 @@ class Controller:
             engine.state, engine.detail = "unhealthy", _first_line(error)
             _LOG.exception("engine %s did not take its directive", engine.member.spec.actor_name)
 
-    def _take(self, engine: _Engine, answer: EngineReport | NotServing) -> None:
+    def _take(self, engine: _Engine, answer: EngineReport | NotServing, directive: Directive, took_s: float) -> None:
         if isinstance(answer, NotServing):
             engine.state, engine.detail, engine.report = answer.state, answer.detail, None
             return
         now = time.monotonic()
+        if engine.report is None or engine.report.applied.table != directive.table:
+            engine.in_force_s = took_s
         engine.state, engine.detail = "serving", ""
         engine.report, engine.reported_at = answer, now
         engine.window.add(now, answer)
@@ -163,6 +167,7 @@ class Controller:
             accept_length=engine.window.accept_length() if reported else None,
             goodput=engine.window.goodput() if reported else None,
             acceptance=engine.window.acceptance() if reported else (),
+            in_force_s=engine.in_force_s,
             report_age_s=now - engine.reported_at if engine.reported_at else None,
             report=engine.report,
         )

@@ -7,7 +7,8 @@ Two things are worth a probe:
   intervals.
 - a recheck: the draft may have become better while a shallow depth, or none, hides it. No amount of certainty about the
   past excludes that, so each engine rechecks from time to time the shallowest deeper depth that would pay if acceptance
-  were high; the interval doubles while rechecks disappoint and starts over when one does not.
+  were high; the interval doubles while rechecks disappoint and starts over when one does not. It need not grow beyond
+  the point where rechecks cost next to nothing.
 
 One engine of a group probes at a time, its canary, for as few ticks as bring enough steps; what it learns reaches the
 others through the models. The goodput that probes are expected to cost is drawn from a credit, which fills at a small
@@ -33,6 +34,8 @@ BETTER_DRAFT = 0.9  # acceptance that a recheck hopes for
 PROBE_STEPS = 16  # steps that make a probe worth reading
 LONGEST_S = 2.0  # of a probe
 TRIAL_S = 4.0  # before the same trial is made again; four times as long after each
+THRIFT = 0.25  # part of the probes' share below which rechecks are cheap enough
+CHEAP_S = 5.0  # shortest interval that a disappointing recheck backs off to, however cheap
 LOOKED_AT = 8  # engines considered per tick
 MATTERS = 0.02  # share of an engine's steps below which a batch size is not probed
 FIRST_CREDIT_S = 1.0  # goodput, as seconds of one engine, that probes may cost before any credit was earned
@@ -56,7 +59,7 @@ class Probe:
     depths: Mapping[int, int]
     instead_of: Mapping[int, int]
     until: float
-    recheck: bool
+    cost_s: float  # goodput that it is expected to cost, as seconds of the engine
     reason: str
 
 
@@ -124,7 +127,7 @@ class Prober:
             depths,
             {place: look.current(place) for place in depths},
             now + (ticks - 0.5) * tick_s,
-            recheck,
+            cost,
             look.reason(depths, recheck, ticks),
         )
 
@@ -135,8 +138,12 @@ class Prober:
             return
         pays = any(group.chosen[row, place] > k for place, k in probe.instead_of.items())
         interval = self._intervals.setdefault(probe.engine, _Interval(self.shortest_s, now))
-        interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self.longest_s)
+        interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self._ceiling(probe.cost_s))
         interval.due = now + interval.wait_s
+
+    def _ceiling(self, cost_s: float) -> float:
+        """Longest interval between rechecks that cost so much."""
+        return min(self.longest_s, max(CHEAP_S, self.shortest_s, cost_s / (THRIFT * self.share)))
 
     def _due(self, now: float, engine: str) -> bool:
         interval = self._intervals.setdefault(engine, _Interval(self.shortest_s, now + self.shortest_s))

@@ -27,6 +27,9 @@ class EngineStatus(Message):
     acceptance: tuple[float | None, ...] = Field(
         (), description="Recent chance that position i is accepted, if those before it were."
     )
+    in_force_s: float | None = Field(
+        None, ge=0, description="From sending the last new table to having read back that it is in force, in seconds."
+    )
     report_age_s: float | None = Field(None, ge=0, description="Seconds since its last report.")
     report: EngineReport | None = Field(None, description="Its last report.")
 

@@ -36,7 +36,6 @@ class Gateway:
         while True:
             try:
                 self._fleet = await self._controller.status.remote()
-                self._router.observe(self._fleet.engines)
             except RayError as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
             await asyncio.sleep(self._sync_every_s)

@@ -26,9 +26,15 @@ async def stream(loop: asyncio.AbstractEventLoop, start: Callable[[], AsyncItera
     here = asyncio.get_running_loop()
     items: list[T] = []
     news = asyncio.Event()
+    ended = False
 
     def arrive(item: T) -> None:
         items.append(item)
+        news.set()
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
         news.set()
 
     async def pump() -> None:
@@ -36,14 +42,16 @@ async def stream(loop: asyncio.AbstractEventLoop, start: Callable[[], AsyncItera
             here.call_soon_threadsafe(arrive, item)
 
     pumping = asyncio.run_coroutine_threadsafe(pump(), loop)
-    pumping.add_done_callback(lambda _: here.call_soon_threadsafe(news.set))
+    # Comes behind the last item: both take the same way into this loop.
+    pumping.add_done_callback(lambda _: here.call_soon_threadsafe(end))
     try:
-        while not (pumping.done() and not items):
-            await news.wait()
-            news.clear()
-            if items:
-                batch, items = items, []
-                yield batch
+        while items or not ended:
+            if not items:
+                await news.wait()
+                news.clear()
+                continue
+            batch, items = items, []
+            yield batch
         pumping.result()
     finally:
         pumping.cancel()

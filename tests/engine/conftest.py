@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ.update(environment)
     with log.open("w") as out:
-        command = [str(Path(sys.executable).with_name("serve")), "run", str(CONFIG)]
+        command = [sys.executable, "-m", "ray.serve.scripts", "run", str(CONFIG)]
         # A session of its own, and SIGINT not ignored, even if the tests run in the background of a shell.
         process = subprocess.Popen(
             command,
@@ -116,7 +117,8 @@ async def eventually(client: httpx.AsyncClient, true: Callable[[FleetStatus], bo
         fleet = await status(client)
         if true(fleet):
             return fleet
-        assert time.monotonic() < deadline, fleet.model_dump_json(indent=1, exclude={"engines": {"__all__": {"report": {"batch_sizes"}}}})
+        seen = [(e.state, e.report and (e.report.depth, e.report.load.running, e.report.load.waiting)) for e in fleet.engines]
+        assert time.monotonic() < deadline, f"mode {fleet.mode}; (state, (depth, running, waiting)): {seen}"
         await asyncio.sleep(0.02)
 
 
@@ -126,6 +128,23 @@ async def complete(client: httpx.AsyncClient, prompt: str, max_tokens: int = 64,
     assert answer.status_code == 200, answer.text
     text: str = answer.json()["choices"][0]["text"]
     return text
+
+
+@asynccontextmanager
+async def busy(client: httpx.AsyncClient, prompts: list[str], clients: int) -> AsyncIterator[None]:
+    """Keep as many clients asking, each for one long answer after the other."""
+
+    async def ask(prompt: str) -> None:
+        while True:
+            await complete(client, prompt, max_tokens=1000, ignore_eos=True)
+
+    tasks = [asyncio.create_task(ask(prompt)) for prompt in prompts[:clients]]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def gather(limit: int, calls: list[Callable[[], Awaitable[str]]]) -> list[str]:

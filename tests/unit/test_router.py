@@ -12,16 +12,12 @@ def status(actor: str, running: int = 0, waiting: int = 0) -> EngineStatus:
 
 
 def test_the_least_loaded_engine_takes_the_request() -> None:
-    engines = [status("a", running=3), status("b", running=1, waiting=1)]
-    router = Router()
-    router.observe(engines)
-    assert router.pick(engines).actor == "b"
+    assert Router().pick([status("a", running=3), status("b", running=1, waiting=1)]).actor == "b"
 
 
 def test_a_burst_between_two_reports_is_spread() -> None:
     engines = [status("a"), status("b")]
     router = Router()
-    router.observe(engines)
     taken = []
     with ExitStack() as in_flight:
         for _ in range(6):
@@ -33,8 +29,10 @@ def test_a_burst_between_two_reports_is_spread() -> None:
 def test_a_request_is_not_counted_twice_once_it_is_reported() -> None:
     router = Router()
     with router.sent_to("a"):
-        engines = [status("a", running=1), status("b", running=2)]
-        router.observe(engines)
-        assert router.pick(engines).actor == "a"
-    engines = [status("a", running=1), status("b", running=1)]
-    assert router.pick(engines).actor == "a"
+        assert router.pick([status("a", running=1), status("b", running=2)]).actor == "a"
+
+
+def test_requests_of_other_ingress_replicas_count() -> None:
+    router = Router()
+    with router.sent_to("b"):
+        assert router.pick([status("a", running=5), status("b", running=1)]).actor == "b"

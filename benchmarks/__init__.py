@@ -1,0 +1,1 @@
+"""Measurements on real engines; each prints what it measured and on what."""
