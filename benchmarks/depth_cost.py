@@ -47,6 +47,7 @@ def main() -> None:
         started_s = time.monotonic() - began
         steps = loop.run_until_complete(_directed(engine, args.depths, args.batches))
         engine._engine.shutdown()
+        print(json.dumps(steps), flush=True)
         plain = loop.run_until_complete(_plain(spec, Path(folder), args.batches))
     result = {
         "machine": _machine(args.device),
@@ -96,7 +97,11 @@ async def _directed(engine: DirectedEngine, depths: Sequence[int], batches: Sequ
             for _ in range(2):  # the first run warms up
                 sequence += 1
                 directive = Directive(
-                    incarnation=1, sequence=sequence, table=DepthTable(depth_by_batch={1: depth}), lease_s=3600, reason="benchmark"
+                    incarnation=1,
+                    sequence=sequence,
+                    table=DepthTable(depth_by_batch={1: depth}),
+                    lease_s=3600,
+                    reason="benchmark",
                 )
                 before = await engine.take(directive)
                 await _generate(engine._engine, batch, STEPS * (depth + 1) if engine.spec.device == "cpu" else STEPS)

@@ -6,7 +6,9 @@ TPOT. A TPOT limit therefore decides between depths only where hysteresis would 
 
 Preferring depth l over k < l means E_l / E_k > t_l / t_k. The left side never falls as any acceptance rises (the tokens at
 positions k+1..l gain at least as much, relatively, as those up to k), so neither does the chosen depth; and where each
-further draft step gets relatively dearer, it never rises. Both stay true with hysteresis, from the same current depth.
+further draft step gets relatively dearer, it never rises. Both stay true with hysteresis from the same current depth, and
+with a price on crossings of batch sizes, which grows with the distance of the depths: costs of this form are submodular, so
+their minimiser moves with the goodputs (Topkis).
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from cluster.acceptance import Floats
 
 Indices: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+
+_NEVER = 1e3  # log goodput that no depth lacks
+_UNVISITED = 1e-6  # weight of batch sizes at which an engine does not run: their entries are chosen on their own
 
 
 def expected_tokens(acceptance: Floats, depths: Sequence[int]) -> Floats:
@@ -40,16 +45,42 @@ def within_limit(log_goodput: Floats, tpot_s: Floats, limit_s: float | None) -> 
     return result
 
 
-def choose(log_goodput: Floats, current: Indices, gain: float, free: Mask) -> Indices:
+def choose(log_goodput: Floats, current: Indices, free: Mask, visits: Floats, gain: float, switch_steps: float) -> Indices:
     """Index of the depth to take, by (engine, batch), from `log_goodput` by (engine, depth, batch).
 
-    The current depth stays unless another is better by the relative `gain` and the dwell time is over (`free`), or unless
-    it is ruled out. Of equals the shallowest is taken.
+    Of each engine it is the table of least cost, where a depth costs, as a logarithm, the goodput that it lacks to the
+    best, and `gain` if it is not the current one (-1: there is none); both weighted by the engine's `visits` to the batch
+    size. Depths of neighbouring batch sizes that differ cost `switch_steps` steps at each crossing, which is taken to be
+    as frequent as the less visited of the two. Without `free` (the dwell time is not over) the current depth stays,
+    unless it is ruled out.
     """
-    best = log_goodput.argmax(axis=1)
-    of_best = np.take_along_axis(log_goodput, best[:, None, :], axis=1)[:, 0, :]
-    of_current = np.take_along_axis(log_goodput, current[:, None, :], axis=1)[:, 0, :]
-    ruled_out = np.isneginf(of_current)
-    better = of_best > of_current + np.log1p(gain)
-    result: Indices = np.where(ruled_out | (better & free), best, current)
-    return result
+    best = log_goodput.max(axis=1, keepdims=True)
+    cost = np.minimum(best - log_goodput, _NEVER)
+    index = np.arange(log_goodput.shape[1])[None, :, None]
+    is_current = index == current[:, None, :]
+    known = is_current.any(axis=1, keepdims=True)
+    held = known & ~free[:, None, :] & ((cost < _NEVER) & is_current).any(axis=1, keepdims=True)
+    cost = cost + np.where(known & ~is_current, np.where(held, _NEVER, np.log1p(gain)), 0.0)
+    crossings = np.minimum(visits[:, :-1], visits[:, 1:])
+    if switch_steps == 0 or not crossings.any():
+        independent: Indices = cost.argmin(axis=1)
+        return independent
+    return _least(cost * (visits + _UNVISITED)[:, None, :], crossings * switch_steps)
+
+
+def _least(cost: Floats, crossing: Floats) -> Indices:
+    """The path of least cost through each engine's batch sizes: a step over d depths costs d times `crossing`."""
+    engines, depths, batches = cost.shape
+    apart = np.abs(np.subtract.outer(np.arange(depths), np.arange(depths)))[None]
+    total = cost[:, :, 0]
+    origin = np.zeros((batches, engines, depths), dtype=np.int64)
+    for b in range(1, batches):
+        via = total[:, :, None] + crossing[:, b - 1, None, None] * apart
+        origin[b] = via.argmin(axis=1)
+        total = via.min(axis=1) + cost[:, :, b]
+    path = np.empty((engines, batches), dtype=np.int64)
+    path[:, -1] = total.argmin(axis=1)
+    every = np.arange(engines)
+    for b in range(batches - 1, 0, -1):
+        path[:, b - 1] = origin[b, every, path[:, b]]
+    return path

@@ -29,7 +29,7 @@ from cluster.acceptance import Floats
 from cluster.profile import StepTimes
 
 FAR, NEAR = 2.0, 0.7  # reach over batch sizes, as a natural logarithm of their ratio
-STEP_NOISE = 0.3  # assumed log deviation of one step's time
+STEP_NOISE = 0.2  # assumed log deviation of one step's time
 TICK_NOISE = 0.01  # and what averaging over steps does not take away
 DRIFT = 0.02  # log deviation that a measurement gathers in a minute
 RECENT = 15  # ticks of each place whose median counts
@@ -45,7 +45,7 @@ class Scales(NamedTuple):
     local: float
 
 
-WITH_PROFILE = Scales(speed=0.3, bend=0.15, draft=0.15, local=0.2)
+WITH_PROFILE = Scales(speed=0.3, bend=0.15, draft=0.15, local=0.3)
 WITHOUT = Scales(speed=3.0, bend=0.7, draft=0.3, local=0.12)
 
 
@@ -99,6 +99,7 @@ class CostModel:
         self._batches = tuple(batches)
         self._floors = np.array(floors)
         self._places: dict[tuple[int, int], _Place] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[int, int], float, float]] = {}
         self._grid_mean = np.array([[self._mean(k, b) for b in batches] for k in depths])
         self._fit: Costs | None = None
         self._fitted_at = float("-inf")
@@ -109,8 +110,8 @@ class CostModel:
         ticks: dict[tuple[int, int], list[tuple[float, int, float]]] = {}
         for depth, batch, steps, seconds in samples:
             if steps > 0 and seconds > 0:
-                place = (depth, int(np.searchsorted(self._floors, batch, side="right")) - 1)
-                ticks.setdefault(place, []).append((log(seconds / steps) - self._mean(depth, batch), steps, log(batch)))
+                key, mean, log_batch = self._known.get((depth, batch)) or self._know(depth, batch)
+                ticks.setdefault(key, []).append((log(seconds / steps) - mean, steps, log_batch))
         for key, tick in ticks.items():
             if key not in self._places:
                 self._places[key] = _Place(key[0])
@@ -125,6 +126,12 @@ class CostModel:
         if self._fit is None or self._stale or now - self._fitted_at >= REFRESH_S:
             self._fit, self._fitted_at, self._stale = self._fitted(now), now, False
         return self._fit
+
+    def _know(self, depth: int, batch: int) -> tuple[tuple[int, int], float, float]:
+        place = max(0, int(np.searchsorted(self._floors, batch, side="right")) - 1)
+        known = ((depth, place), self._mean(depth, batch), log(batch))
+        self._known[depth, batch] = known
+        return known
 
     def _mean(self, depth: int, batch: float) -> float:
         if self._prior is not None:
@@ -149,9 +156,12 @@ class CostModel:
         across = self._kernel(u[:, None], v[:, None], seen_u[None, :], seen_v[None, :])
         root = np.linalg.cholesky(between)
         half = np.linalg.solve(root, across.T)
-        mean = self._grid_mean + (half.T @ np.linalg.solve(root, value)).reshape(depths, batches)
+        surprises = np.linalg.solve(root, value)  # standard normal, were the prior right
+        mean = self._grid_mean + (half.T @ surprises).reshape(depths, batches)
         halves = half.reshape(len(seen), depths, batches)
         blocks = prior_blocks - np.einsum("nds,nes->sde", halves, halves)
+        # A prior that was wrong where it was checked is trusted less where it was not.
+        blocks = blocks * max(1.0, (1.0 + float(surprises @ surprises)) / (1.0 + len(seen)))
         variance = np.einsum("sdd->ds", blocks)
         return Costs(monotone(mean, 1.0 / np.maximum(variance, 1e-8)), blocks)
 

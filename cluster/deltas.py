@@ -18,6 +18,7 @@ class News:
     table: DepthTable | None  # the table that all these steps followed, where it is certain
 
 
+_NONE = (0, 0, 0.0)
 NOTHING = News((), (), {}, None)
 
 
@@ -42,14 +43,15 @@ class Counters:
             r, a = self._acceptance[i] if i < len(self._acceptance) else (0, 0)
             acceptance.append((max(0, now.reached - r), max(0, now.accepted - a)))
         self._acceptance = [(c.reached, c.accepted) for c in report.acceptance]
+        known = self._steps
         for step in report.steps:
             key = (step.depth, step.batch)
-            n, timed_n, seconds = self._steps.get(key, (0, 0, 0.0))
+            n, timed_n, seconds = known.get(key, _NONE)
             if step.steps > n:
                 steps[key] = step.steps - n
                 if step.timed > timed_n:
-                    timed.append(Sample(*key, step.timed - timed_n, step.seconds - seconds))
-                self._steps[key] = (step.steps, step.timed, step.seconds)
+                    timed.append(Sample(step.depth, step.batch, step.timed - timed_n, step.seconds - seconds))
+                known[key] = (step.steps, step.timed, step.seconds)
         # Only a table that was in force at both ends is sure to have been in force in between.
         steady = before is not None and before.applied.table.depth_by_batch == report.applied.table.depth_by_batch
         table = report.applied.table if steady and report.applied.table.enabled else None

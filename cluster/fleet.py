@@ -65,4 +65,5 @@ class Fleet:
 
 def missing_gpus(specs: Sequence[EngineSpec]) -> float:
     """GPUs that `specs` want beyond what the cluster has in all."""
-    return max(0.0, sum(spec.num_gpus for spec in specs) - ray.cluster_resources().get("GPU", 0.0))
+    present: float = ray.cluster_resources().get("GPU", 0.0)
+    return max(0.0, sum(spec.num_gpus for spec in specs) - present)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import exp, expm1
 
 import numpy as np
 from pydantic import Field
 
 from cluster.acceptance import AcceptanceModel, Floats
-from cluster.choice import expected_tokens, within_limit
+from cluster.choice import Indices, expected_tokens, within_limit
 from cluster.cost import Costs
 from cluster.deltas import Counters, News
 from cluster.group import Group, Kind
 from cluster.policy import Plan
-from cluster.probe import Probe, Prober, View
+from cluster.probe import Prober, View
 from cluster.profile import Profile, StepTimes
 from cluster.protocol import DepthTable, EngineReport, Message
 
@@ -39,6 +40,9 @@ class PolicySettings(Message):
     switch_gain: float = Field(0.02, ge=0, le=1, description="Relative gain in goodput below which a depth is kept.")
     dwell_s: float = Field(
         1.0, ge=0, le=600, description="Least time between changes at one batch size of an engine, in seconds."
+    )
+    switch_steps: float = Field(
+        0.3, ge=0, le=10, description="Steps that a change of depth between two steps is taken to cost, for calm tables."
     )
     probe_share: float = Field(0.01, ge=0, le=0.2, description="Share of the goodput that probes may cost; 0: never probe.")
     probe_shortest_s: float = Field(2.0, gt=0, description="First interval between an engine's rechecks of a deeper depth.")
@@ -66,7 +70,7 @@ class GoodputPolicy:
         self._engines: dict[str, _Engine] = {}
         self._groups: dict[Kind, Group] = {}
         self._probers: dict[Kind, Prober] = {}
-        self._tables: dict[tuple[tuple[int, int], ...], DepthTable] = {}
+        self._tables: dict[tuple[Kind, bytes], DepthTable] = {}
         self._now: float | None = None
 
     def configure(self, settings: PolicySettings) -> None:
@@ -108,75 +112,71 @@ class GoodputPolicy:
         for kind, engines in members.items():
             group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
             group.cost.observe(now, (sample for name in engines if name in news for sample in news[name].timed))
-            for name in engines:
-                if name in news and news[name].steps:
-                    self._ran(now, group, self._engines[name], news[name])
+            ran = {name: self._ran(now, group, news[name]) for name in engines if name in news and news[name].steps}
+            if ran:
+                group.visited(now, ran)
+            for name, places in ran.items():
+                self._engines[name].places, self._engines[name].ran_at = places, now
         return members
 
     @staticmethod
-    def _ran(now: float, group: Group, engine: _Engine, news: News) -> None:
+    def _ran(now: float, group: Group, news: News) -> dict[int, float]:
         places: dict[int, float] = {}
         total = sum(news.steps.values())
         for (_, batch), n in news.steps.items():
             place = group.place(batch)
             places[place] = places.get(place, 0.0) + n / total
-        engine.places, engine.ran_at = places, now
         if news.table is not None:
             group.ran(now, news.steps, news.table.depth_by_batch)
+        return places
 
     def _plan(self, now: float, tick_s: float, kind: Kind, engines: list[str]) -> dict[str, Plan]:
         settings, group = self._settings, self._groups[kind]
         costs, runnable = group.cost.costs(now), group.runnable(now)
-        acceptance, deviation = self._acceptance.estimate(engines)
+        acceptance, deviation = self._acceptance.estimate(engines, max(1, *group.depths))
         log_tokens = np.log(expected_tokens(acceptance, group.depths))
         log_tpot = costs.log_s[None] - log_tokens[:, :, None]
         log_goodput = np.where(runnable, -log_tpot, -np.inf)
         if settings.tpot_limit_ms is not None:
             log_goodput = within_limit(log_goodput, np.exp(log_tpot), settings.tpot_limit_ms / 1e3)
-        rows = group.update(now, engines, log_goodput, settings.switch_gain, settings.dwell_s)
-        views = {}
-        for i, name in enumerate(engines):
-            engine = self._engines[name]
-            if now - engine.ran_at <= LATELY_S:
-                step_s = sum(w * float(np.exp(costs.log_s[group.chosen[rows[i], p], p])) for p, w in engine.places.items())
-                views[name] = View(engine.places, acceptance[i], deviation[i], step_s)
-        prober = self._probers.get(kind) or self._probers.setdefault(kind, Prober(*_probing(settings)))
+        rows = group.update(now, engines, log_goodput, settings.switch_gain, settings.dwell_s, settings.switch_steps)
+        row_of = dict(zip(engines, range(len(engines)), strict=True))
+
+        def view(name: str) -> View:
+            i, places = row_of[name], self._engines[name].places
+            step_s = sum(share * exp(costs.log_s[group.chosen[rows[i], place], place]) for place, share in places.items())
+            return View(places, acceptance[i], deviation[i], step_s)
+
         probe = None
-        if settings.probe_share > 0 and views:
-            probe = prober.probe(now, tick_s, group, views, costs, runnable, settings.switch_gain)
-        chosen = group.chosen[rows].tolist()
-        return {
-            name: self._one(now, group, name, chosen[i], acceptance[i], log_tokens[i], costs, probe)
-            for i, name in enumerate(engines)
-        }
+        busy = [name for name in engines if now - self._engines[name].ran_at <= LATELY_S]
+        if settings.probe_share > 0 and busy:
+            prober = self._probers.get(kind) or self._probers.setdefault(kind, Prober(*_probing(settings)))
+            probe = prober.probe(now, tick_s, group, busy, view, costs, runnable, settings.switch_gain)
+        why = _Why(group, acceptance, log_tokens, costs)
+        chosen = group.chosen[rows]
+        plans = {}
+        for i, name in enumerate(engines):
+            if probe is not None and probe.engine == name:
+                tried = chosen[i].copy()
+                tried[list(probe.depths)] = list(probe.depths.values())
+                plans[name] = Plan(self._table(group, tried), probe.reason, probe=True)
+            else:
+                places = self._engines[name].places
+                place = max(places, key=places.__getitem__) if places else 0
+                plans[name] = Plan(self._table(group, chosen[i]), why.of(i, place, int(chosen[i, place])))
+        return plans
 
-    def _one(
-        self,
-        now: float,
-        group: Group,
-        name: str,
-        chosen: list[int],
-        acceptance: Floats,
-        log_tokens: Floats,
-        costs: Costs,
-        probe: Probe | None,
-    ) -> Plan:
-        if probe is not None and probe.engine == name:
-            return Plan(self._table(group, [probe.depths.get(p, k) for p, k in enumerate(chosen)]), probe.reason, probe=True)
-        places = self._engines[name].places
-        place = max(places, key=lambda p: places[p]) if places else 0
-        return Plan(self._table(group, chosen), _why(group, place, chosen[place], acceptance, log_tokens, costs))
-
-    def _table(self, group: Group, chosen: list[int]) -> DepthTable:
-        entries = [(1, group.depths[chosen[0]])]
-        for floor, k in zip(group.floors, chosen, strict=True):
-            if group.depths[k] != entries[-1][1]:
-                entries.append((floor, group.depths[k]))
-        key = tuple(entries)
+    def _table(self, group: Group, chosen: Indices) -> DepthTable:
+        key = (group.kind, chosen.tobytes())
         if key not in self._tables:
             if len(self._tables) > 10_000:
                 self._tables.clear()
-            self._tables[key] = DepthTable(depth_by_batch=dict(entries))
+            depths = {1: group.depths[chosen[0]]}
+            last = depths[1]
+            for floor, k in zip(group.floors, chosen.tolist(), strict=True):
+                if group.depths[k] != last:
+                    depths[floor] = last = group.depths[k]
+            self._tables[key] = DepthTable(depth_by_batch=depths)
         return self._tables[key]
 
     def _move(self, name: str, engine: _Engine, kind: Kind) -> None:
@@ -194,19 +194,28 @@ class GoodputPolicy:
                 self._probers[engine.kind].forget(name)
 
 
-def _why(group: Group, place: int, k: int, acceptance: Floats, log_tokens: Floats, costs: Costs) -> str:
-    batch, depth = group.floors[place], group.depths[k]
-    goodput = log_tokens - costs.log_s[:, place]
-    others = [i for i in range(len(group.depths)) if i != k]
-    versus = ""
-    if others:
-        other = max(others, key=lambda i: float(goodput[i]))
-        versus = f", {100 * np.expm1(goodput[k] - goodput[other]):+.1f}% over depth {group.depths[other]}"
-    accepted = " ".join(f"{a:.2f}" for a in acceptance[: max(1, depth)].tolist())
-    return (
-        f"batch {batch}: depth {depth} yields {batch * np.exp(goodput[k]):.0f} tok/s{versus} "
-        f"(acceptance {accepted}; {np.exp(log_tokens[k]):.2f} tokens in {1e3 * np.exp(costs.log_s[k, place]):.2f} ms)"
-    )
+class _Why:
+    """Says in one line why a depth was chosen."""
+
+    def __init__(self, group: Group, acceptance: Floats, log_tokens: Floats, costs: Costs) -> None:
+        self._depths, self._floors = group.depths, group.floors
+        self._acceptance: list[list[float]] = acceptance.tolist()
+        self._log_tokens: list[list[float]] = log_tokens.tolist()
+        self._log_s: list[list[float]] = costs.log_s.T.tolist()
+
+    def of(self, engine: int, place: int, k: int) -> str:
+        """Of an engine's depth at a place of the grid (all arguments are indices)."""
+        goodput = [tokens - s for tokens, s in zip(self._log_tokens[engine], self._log_s[place], strict=True)]
+        versus = ""
+        if len(goodput) > 1:
+            other = max((i for i in range(len(goodput)) if i != k), key=goodput.__getitem__)
+            versus = f", {100 * expm1(goodput[k] - goodput[other]):+.1f}% over depth {self._depths[other]}"
+        depth, batch = self._depths[k], self._floors[place]
+        accepted = " ".join([f"{a:.2f}" for a in self._acceptance[engine][: max(1, depth)]])
+        return (
+            f"batch {batch}: depth {depth} yields {batch * exp(goodput[k]):.0f} tok/s{versus} (acceptance {accepted}; "
+            f"{exp(self._log_tokens[engine][k]):.2f} tokens in {1e3 * exp(self._log_s[place][k]):.2f} ms)"
+        )
 
 
 def _probing(settings: PolicySettings) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from cluster.protocol import EngineReport
 
 NOT_RUN_S = 300.0  # how long a depth that an engine did not run though told to counts as one that it cannot run
 NOT_RUN_STEPS = 3  # steps at another depth that show it
+VISITS_S = 5.0  # half-life of what counts as the batch sizes that an engine runs at
 
 
 class Kind(NamedTuple):
@@ -57,6 +59,8 @@ class Group:
         self.row: dict[str, int] = {}
         self.chosen: Indices = np.zeros((0, len(self.floors)), dtype=np.int64)
         self._changed_at: Floats = np.zeros((0, len(self.floors)))
+        self._visits: Floats = np.zeros((0, len(self.floors)))
+        self._visited_at: Floats = np.zeros(0)
         self._not_run_until: Floats = np.full((len(self.depths), len(self.floors)), -np.inf)
 
     def place(self, batch: int) -> int:
@@ -65,13 +69,10 @@ class Group:
 
     def ran(self, now: float, steps: dict[tuple[int, int], int], told: dict[int, int]) -> None:
         """Learn from steps by (depth, batch) which depths are not run where a steady table tells to run them."""
-        at: dict[int, dict[int, int]] = {}
-        for (depth, batch), n in steps.items():
-            at.setdefault(batch, {})[depth] = n
         sizes = list(told)
-        for batch, ran in at.items():
+        for (ran, batch), n in steps.items():
             depth = told[sizes[max(0, bisect_right(sizes, batch) - 1)]]
-            if depth in self.depths and depth not in ran and sum(ran.values()) >= NOT_RUN_STEPS:
+            if ran != depth and n >= NOT_RUN_STEPS and depth in self.depths and (depth, batch) not in steps:
                 self._not_run_until[self.depths.index(depth), self.place(batch)] = now + NOT_RUN_S
 
     def runnable(self, now: float) -> Mask:
@@ -80,23 +81,39 @@ class Group:
         result: Mask = can | ~can.any(axis=0)
         return result
 
-    def update(self, now: float, engines: list[str], log_goodput: Floats, gain: float, dwell_s: float) -> Indices:
+    def visited(self, now: float, places: Mapping[str, Mapping[int, float]]) -> None:
+        """Note at which places engines ran, with the places' shares of their steps."""
+        rows = np.array([self._row(engine) for engine in places], dtype=np.int64)
+        fresh = [
+            (row, p, share) for row, engine in zip(rows.tolist(), places, strict=True) for p, share in places[engine].items()
+        ]
+        self._visits[rows] *= 0.5 ** ((now - self._visited_at[rows]) / VISITS_S)[:, None]
+        self._visited_at[rows] = now
+        at, place, shares = zip(*fresh, strict=True)
+        self._visits[list(at), list(place)] += shares
+
+    def update(
+        self, now: float, engines: list[str], log_goodput: Floats, gain: float, dwell_s: float, switch_steps: float
+    ) -> Indices:
         """Choose anew for these engines, from log goodputs by (engine, depth, batch); return their rows."""
-        fresh = [engine not in self.row for engine in engines]
-        for engine, is_fresh in zip(engines, fresh, strict=True):
-            if is_fresh:
-                self.row[engine] = len(self.row)
-        extra = len(self.row) - len(self.chosen)
-        if extra:
-            self.chosen = np.vstack([self.chosen, np.zeros((extra, len(self.floors)), dtype=np.int64)])
-            self._changed_at = np.vstack([self._changed_at, np.full((extra, len(self.floors)), -np.inf)])
-        rows = np.array([self.row[engine] for engine in engines], dtype=np.int64)
-        before = self.chosen[rows]
-        after = choose(log_goodput, before, gain, now - self._changed_at[rows] >= dwell_s)
-        after = np.where(np.array(fresh)[:, None], log_goodput.argmax(axis=1), after)
+        rows = np.array([self._row(engine) for engine in engines], dtype=np.int64)
+        before, visits = self.chosen[rows], self._visits[rows]
+        shares = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1e-9)
+        free = now - self._changed_at[rows] >= dwell_s
+        after = choose(log_goodput, before, free, shares, gain, switch_steps)
         self.chosen[rows] = after
-        self._changed_at[rows] = np.where((after != before) & ~np.array(fresh)[:, None], now, self._changed_at[rows])
+        self._changed_at[rows] = np.where((after != before) & (before >= 0), now, self._changed_at[rows])
         return rows
+
+    def _row(self, engine: str) -> int:
+        if engine not in self.row:
+            self.row[engine] = len(self.row)
+            places = len(self.floors)
+            self.chosen = np.vstack([self.chosen, np.full((1, places), -1)])
+            self._changed_at = np.vstack([self._changed_at, np.full((1, places), -np.inf)])
+            self._visits = np.vstack([self._visits, np.zeros((1, places))])
+            self._visited_at = np.append(self._visited_at, -np.inf)
+        return self.row[engine]
 
     def forget(self, engine: str) -> None:
         """Drop an engine that is no more."""
@@ -104,4 +121,6 @@ class Group:
         if row is not None:
             self.chosen = np.delete(self.chosen, row, axis=0)
             self._changed_at = np.delete(self._changed_at, row, axis=0)
+            self._visits = np.delete(self._visits, row, axis=0)
+            self._visited_at = np.delete(self._visited_at, row)
             self.row = {name: r - (r > row) for name, r in self.row.items()}

@@ -7,8 +7,8 @@ Two things are worth a probe:
   intervals.
 - a recheck: the draft may have become better while a shallow depth, or none, hides it. No amount of certainty about the
   past excludes that, so each engine rechecks from time to time the shallowest deeper depth that would pay if acceptance
-  were high; the interval doubles while rechecks disappoint and starts over when one does not. It need not grow beyond
-  the point where rechecks cost next to nothing.
+  were high; the interval doubles while rechecks disappoint and starts over when one does not. It stops growing where
+  rechecks cost next to nothing.
 
 One engine of a group probes at a time, its canary, for as few ticks as bring enough steps; what it learns reaches the
 others through the models. The goodput that probes are expected to cost is drawn from a credit, which fills at a small
@@ -17,7 +17,7 @@ share of the fleet's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, expm1
 
@@ -31,19 +31,21 @@ from cluster.group import Group
 LUCK = 1.25  # standard deviations by which acceptance may surprise in a trial
 CHEAPER = 2.0  # and the cost of a step
 BETTER_DRAFT = 0.9  # acceptance that a recheck hopes for
-PROBE_STEPS = 16  # steps that make a probe worth reading
+PROBE_SAMPLES = 24  # drafts at the first position that make a probe worth reading
+PROBE_STEPS = 3  # and steps
 LONGEST_S = 2.0  # of a probe
-TRIAL_S = 4.0  # before the same trial is made again; four times as long after each
-THRIFT = 0.25  # part of the probes' share below which rechecks are cheap enough
-CHEAP_S = 5.0  # shortest interval that a disappointing recheck backs off to, however cheap
+TRIAL_S = 20.0  # before the same trial is made again; four times as long after each
+THRIFT = 0.5  # part of the probes' share that is drawn on, as a probe may cost more than expected
+CHEAP = 0.25  # part of the probes' share below which rechecks are cheap enough
+CALM_STEPS = 1000  # between disappointing rechecks, however cheap: each changes depth twice
 LOOKED_AT = 8  # engines considered per tick
 MATTERS = 0.02  # share of an engine's steps below which a batch size is not probed
-FIRST_CREDIT_S = 1.0  # goodput, as seconds of one engine, that probes may cost before any credit was earned
+FIRST_CREDIT_S = 0.5  # goodput, as seconds of one engine, that probes may cost before any credit was earned
 
 
 @dataclass(frozen=True)
 class View:
-    """What is known about one engine at one tick. Arrays are by the group's depths and places."""
+    """What is known about one engine at a tick. Arrays are by the group's depths and places."""
 
     visited: Mapping[int, float]  # places that it lately ran at, with their shares of its steps
     acceptance: Floats
@@ -60,6 +62,7 @@ class Probe:
     instead_of: Mapping[int, int]
     until: float
     cost_s: float  # goodput that it is expected to cost, as seconds of the engine
+    step_s: float  # time of the engine's steps
     reason: str
 
 
@@ -83,23 +86,31 @@ class Prober:
     _turn: int = 0
 
     def probe(
-        self, now: float, tick_s: float, group: Group, views: Mapping[str, View], costs: Costs, runnable: Mask, gain: float
+        self,
+        now: float,
+        tick_s: float,
+        group: Group,
+        engines: Sequence[str],
+        view: Callable[[str], View],
+        costs: Costs,
+        runnable: Mask,
+        gain: float,
     ) -> Probe | None:
         """The probe in force from now until the next tick, if any."""
-        self._credit_s = min(self._credit_s + self.share * len(views) * tick_s, max(FIRST_CREDIT_S, self.share * len(views)))
+        earned = THRIFT * self.share * len(engines)
+        self._credit_s = min(self._credit_s + earned * tick_s, max(FIRST_CREDIT_S, earned))
         if self._running is not None:
-            if now < self._running.until and self._running.engine in views:
+            if now < self._running.until and self._running.engine in group.row:
                 return self._running
             # What a tick brought is in the report that comes at its end, which is read one tick later.
             if now < self._running.until + tick_s:
                 return None
             self._settle(now, self._running, group)
             self._running = None
-        engines = list(views)
         for _ in range(min(LOOKED_AT, len(engines))):
             self._turn = (self._turn + 1) % len(engines)
             engine = engines[self._turn]
-            look = _Look(group, group.row[engine], views[engine], costs, runnable, gain)
+            look = _Look(group, group.row[engine], view(engine), costs, runnable, gain)
             depths, recheck = look.trials(lambda place, k: self._may_try(now, place, k)), False
             if not depths and self._due(now, engine):
                 depths, recheck = look.rechecks(), True
@@ -111,9 +122,7 @@ class Prober:
     def _planned(
         self, now: float, tick_s: float, engine: str, depths: dict[int, int], recheck: bool, look: _Look
     ) -> Probe | None:
-        visits = sum(look.view.visited[place] for place in depths)
-        wanted = PROBE_STEPS * look.view.step_s / max(visits, 0.1)
-        ticks = max(1, ceil(min(wanted, LONGEST_S) / tick_s))
+        ticks = max(1, ceil(min(look.seconds(depths), LONGEST_S) / tick_s))
         cost = look.loss(depths) * ticks * tick_s
         if cost > self._credit_s:
             return None
@@ -128,6 +137,7 @@ class Prober:
             {place: look.current(place) for place in depths},
             now + (ticks - 0.5) * tick_s,
             cost,
+            look.view.step_s,
             look.reason(depths, recheck, ticks),
         )
 
@@ -138,12 +148,13 @@ class Prober:
             return
         pays = any(group.chosen[row, place] > k for place, k in probe.instead_of.items())
         interval = self._intervals.setdefault(probe.engine, _Interval(self.shortest_s, now))
-        interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self._ceiling(probe.cost_s))
+        interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self._ceiling(probe))
         interval.due = now + interval.wait_s
 
-    def _ceiling(self, cost_s: float) -> float:
-        """Longest interval between rechecks that cost so much."""
-        return min(self.longest_s, max(CHEAP_S, self.shortest_s, cost_s / (THRIFT * self.share)))
+    def _ceiling(self, probe: Probe) -> float:
+        """Longest interval between rechecks that cost as much as this probe."""
+        cheap_enough = probe.cost_s / (CHEAP * self.share)
+        return min(self.longest_s, max(self.shortest_s, CALM_STEPS * probe.step_s, cheap_enough))
 
     def _due(self, now: float, engine: str) -> bool:
         interval = self._intervals.setdefault(engine, _Interval(self.shortest_s, now + self.shortest_s))
@@ -199,6 +210,15 @@ class _Look:
     def loss(self, depths: Mapping[int, int]) -> float:
         """Share of the engine's goodput that trying these depths is expected to cost."""
         return sum(self.view.visited[place] * max(0.0, -expm1(self._relative(place, k))) for place, k in depths.items())
+
+    def seconds(self, depths: Mapping[int, int]) -> float:
+        """Time until trying these depths has shown enough."""
+        visited, batches = self.view.visited, self._group.batches
+        visits = sum(visited[place] for place in depths)
+        batch = sum(visited[place] * batches[place] for place in depths) / visits
+        step_s = sum(visited[place] * float(np.exp(self._costs.log_s[k, place])) for place, k in depths.items()) / visits
+        others_s = self.view.step_s * (1.0 - visits) / visits
+        return max(PROBE_STEPS, PROBE_SAMPLES / batch) * (step_s + others_s)
 
     def reason(self, depths: Mapping[int, int], recheck: bool, ticks: int) -> str:
         place = max(depths, key=lambda p: self.view.visited[p])

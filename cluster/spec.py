@@ -31,7 +31,7 @@ class EngineSpec(Message):
             raise ValueError(f"candidate_depths lists a depth twice: {list(self.candidate_depths)}")
         if 0 not in self.candidate_depths:
             raise ValueError(
-                f"candidate_depths must list 0, without which speculation cannot be switched off; got {list(self.candidate_depths)}"
+                f"candidate_depths must list 0, the depth of an engine that is off; got {list(self.candidate_depths)}"
             )
         unknown = set(self.fallback.depth_by_batch.values()) - set(self.candidate_depths)
         if unknown:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import ray
@@ -82,7 +82,7 @@ class Gateway:
             message = f"model: there is no {request['model']!r} here; this fleet serves {known!r}"
             raise RequestError(ApiError(status=404, message=message, param="model", code="model_not_found"))
 
-    async def _pieces(self, engine: EngineStatus, route: str, body: bytes) -> AsyncIterator[Any]:
+    async def _pieces(self, engine: EngineStatus, route: str, body: bytes) -> AsyncGenerator[Any, None]:
         """Head and body from one engine. Whoever stops reading early, and for whatever reason, ends the request there."""
         handle = await self._handle(engine.actor)
         rid = uuid.uuid4().hex
@@ -102,7 +102,7 @@ class Gateway:
                 if not ended:
                     handle.abort.remote(rid)
 
-    async def _body(self, head: ResponseHead, pieces: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def _body(self, head: ResponseHead, pieces: AsyncGenerator[Any, None]) -> AsyncIterator[bytes]:
         """The body. A plain answer that breaks off raises; a stream tells its client by an event."""
         try:
             async for piece in pieces:
@@ -113,7 +113,7 @@ class Gateway:
                 else:
                     raise RequestError(piece)
         finally:
-            await pieces.aclose()  # type: ignore[attr-defined]
+            await pieces.aclose()
 
     async def _handle(self, actor: str) -> Any:
         if actor not in self._handles:

@@ -27,6 +27,8 @@ from workers.recorder import Recorder
 class DirectedEagleWorker(EAGLEWorkerV2):
     """`EAGLEWorkerV2` whose depth follows a `DepthTable`."""
 
+    adaptive_controller: AdaptiveController | None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.adaptive_controller is None:
@@ -42,7 +44,9 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         super().init_cuda_graphs()
         graph_sizes = self.policy.graph_sizes
         path = Path(os.environ[COUNTERS_ENV]) / f"rank{get_parallel().tp_rank}"
-        counters = Counters.create(path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size))
+        counters = Counters.create(
+            path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
+        )
         self.recorder = Recorder(counters, self.policy.padded)
 
     def forward_batch_generation(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:

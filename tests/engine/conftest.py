@@ -99,11 +99,10 @@ def handle(fleet: str) -> Any:
 
 
 @pytest.fixture(autouse=True)
-async def auto_mode(client: httpx.AsyncClient) -> AsyncIterator[None]:
+async def auto_mode(client: httpx.AsyncClient) -> None:
     """Every test starts in mode auto, on a quiet fleet."""
     assert (await client.post("/fleet/mode", json={"mode": "auto"})).status_code == 200
     await eventually(client, lambda f: all(e.report and not e.report.load.running + e.report.load.waiting for e in f.engines))
-    yield
 
 
 async def status(client: httpx.AsyncClient) -> FleetStatus:

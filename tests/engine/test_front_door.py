@@ -93,14 +93,24 @@ async def test_the_fleet_page_tells_what_every_engine_does(client: httpx.AsyncCl
         (b'{"model": "gpt-x", "prompt": "a", "messages": []}', 404, "model"),
         (b'{"model": 7, "prompt": "a", "messages": []}', 404, "model"),
         (b'{"model": "tiny"}', 400, None),
-        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": "x"}', 400, "max_tokens"),
+        (
+            b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": "x"}',
+            400,
+            "max_tokens",
+        ),
         (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": -1}', 400, None),
-        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "temperature": "hot"}', 400, "temperature"),
+        (
+            b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "temperature": "hot"}',
+            400,
+            "temperature",
+        ),
         (b'{"model": "tiny", "prompt": "a", "messages": 3, "stream": "maybe"}', 400, None),
         (b'{"model": "tiny", "prompt": {"a": 1}, "messages": [{"role": 5}]}', 400, None),
     ],
 )
-async def test_bad_requests_get_openai_errors(client: httpx.AsyncClient, route: str, body: bytes, code: int, param: str | None) -> None:
+async def test_bad_requests_get_openai_errors(
+    client: httpx.AsyncClient, route: str, body: bytes, code: int, param: str | None
+) -> None:
     answer = await client.post(route, content=body)
     assert answer.status_code == code, answer.text
     error = answer.json()["error"]

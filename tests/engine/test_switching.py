@@ -151,12 +151,16 @@ async def test_a_client_that_goes_away_is_aborted(client: httpx.AsyncClient, pro
         await anext(answer.aiter_bytes())
         await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
     left = time.monotonic()
-    await eventually(client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2)
+    await eventually(
+        client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2
+    )
     print(f"\nstreaming client gone to aborted: {time.monotonic() - left:.2f} s")
 
     plain = asyncio.create_task(client.post("/v1/completions", json=body))
     await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
     plain.cancel()
     left = time.monotonic()
-    await eventually(client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2)
+    await eventually(
+        client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2
+    )
     print(f"plain client gone to aborted: {time.monotonic() - left:.2f} s")

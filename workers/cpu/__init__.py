@@ -37,6 +37,10 @@ def environment(threads: int = 1) -> dict[str, str]:
         "TORCHDYNAMO_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join(path for path in dict.fromkeys(paths) if path),
         "OMP_NUM_THREADS": str(threads),
+        # For tensor parallelism: SGLang wants a core named for each rank (without AMX it then binds none), and takes the
+        # NCCL that it finds for usable.
+        "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(core) for core in range(os.cpu_count() or 1)),
+        "SGLANG_NCCL_SO_PATH": "none",
         # Gathered keys and values are some MB large at each layer: keep their memory instead of faulting it in anew.
         "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(256 << 20),

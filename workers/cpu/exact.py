@@ -2,7 +2,8 @@
 
 BLAS picks its kernel, and with it the order of each sum, by the shape of the whole product: a token verified in a
 batch of 64 rows may differ in its last bits from the same token decoded alone, and a near tie then changes the text.
-With shapes held to the ones below, MKL's results are the same bit for bit.
+With shapes held to the ones below, results are the same bit for bit; measured with torch's MKL on AVX2, on one and two
+threads, for contexts of up to about 640 tokens. Beyond that, attention may differ in its last bits.
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""What five directives and reports a second cost an engine's decode throughput.
+
+    python -m benchmarks.control_plane [--rounds 30] [--seconds 2]
+
+One engine on the CPU with the tiny pair decodes a full batch all the time. Windows with the control plane (an exchange
+every 200 ms, as the controller does it) and without alternate; the figure is the median, over the pairs of neighbouring
+windows, of the ratio of their steps a second. Neighbours are compared because the machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import time
+
+from cluster.protocol import DepthTable, Directive
+from cluster.spec import EngineSpec
+from workers.engine import DirectedEngine
+
+BATCH = 8
+TICK_S = 0.2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30, help="pairs of windows")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a window")
+    args = parser.parse_args()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    spec = EngineSpec(name="bench", model="tiny", served_model_name="bench", device="cpu", fallback=DepthTable(enabled=False))
+    loop.run_until_complete(_measure(DirectedEngine(spec), args.rounds, args.seconds))
+
+
+async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
+    await engine.prove_patch()
+    sequence = itertools.count(1)
+
+    async def exchange() -> float:
+        """Time of one exchange, in seconds. Its table is always the same, as most of a controller's are."""
+        table = DepthTable(depth_by_batch={1: 1})
+        began = time.perf_counter()
+        await engine.take(Directive(incarnation=1, sequence=next(sequence), table=table, lease_s=3600, reason="benchmark"))
+        return time.perf_counter() - began
+
+    await exchange()
+    load = [asyncio.create_task(_decode_for_ever(engine, seed)) for seed in range(BATCH)]
+    await asyncio.sleep(3)
+    exchanges: list[float] = []
+
+    async def window(control: bool) -> float:
+        """Tokens a second over one window."""
+        first, began = engine.report(accepted=True), time.perf_counter()
+        while (left := began + seconds - time.perf_counter()) > 0:
+            await asyncio.sleep(min(TICK_S, left))
+            if control:
+                exchanges.append(await exchange())
+        last = engine.report(accepted=True)
+        return (last.tokens - first.tokens) / (time.perf_counter() - began)
+
+    ratios, rates = [], []
+    for i in range(rounds):
+        # Which comes first alternates too, so that a steady drift cancels.
+        with_control, without = (
+            (await window(True), await window(False)) if i % 2 else reversed((await window(False), await window(True)))
+        )
+        ratios.append(with_control / without)
+        rates.append(without)
+    for task in load:
+        task.cancel()
+    cost = 1 - statistics.median(ratios)
+    spread = statistics.stdev(ratios) / len(ratios) ** 0.5
+    print(
+        f"without: {statistics.median(rates):.1f} tokens/s at batch {BATCH}; an exchange takes {1e3 * statistics.median(exchanges):.2f} ms"
+    )
+    print(
+        f"cost of {1 / TICK_S:.0f} exchanges a second: {cost:+.2%} of decode throughput (standard error {spread:.2%}, {rounds} pairs)"
+    )
+    engine._engine.shutdown()
+
+
+async def _decode_for_ever(engine: DirectedEngine, seed: int) -> None:
+    while True:
+        params = {"temperature": 0, "max_new_tokens": 1500, "ignore_eos": True}
+        await engine._engine.async_generate(input_ids=[5 + seed] * 16, sampling_params=params)
+
+
+if __name__ == "__main__":
+    main()
