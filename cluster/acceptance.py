@@ -21,11 +21,13 @@ Evidence is a pair of counts, reached and accepted, of each engine and position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cluster.deltas import Drafts
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -51,15 +53,17 @@ class AcceptanceModel:
         self._waiting: Floats = np.zeros((2, 0, POSITIONS))
         self._now: float | None = None
 
-    def observe(self, now: float, counts: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Take in new (reached, accepted) counts by position, of the engines that have any. `now` is in seconds."""
+    def observe(self, now: float, drafts: Drafts) -> None:
+        """Take in new counts; `now` is in seconds."""
         self._age(0.0 if self._now is None else max(0.0, now - self._now))
         self._now = now
-        rows = self._rows(list(counts))
-        for row, positions in zip(rows.tolist(), counts.values(), strict=True):
-            for i, (reached, accepted) in enumerate(positions[:POSITIONS]):
-                self._waiting[0, row, i] += reached
-                self._waiting[1, row, i] += min(accepted, reached)
+        if not drafts.owner:
+            return
+        rows = self._rows(drafts.engines)
+        to = (rows[drafts.owner], np.minimum(drafts.position, POSITIONS - 1))
+        reached = np.array(drafts.reached, dtype=float)
+        self._waiting[0][to] += reached
+        self._waiting[1][to] += np.minimum(drafts.accepted, reached)
         ready = rows[self._waiting[0, rows, 0] >= ENOUGH]
         if not len(ready):
             return

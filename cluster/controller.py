@@ -7,11 +7,12 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from cluster.fleet import Fleet, Member
+from cluster.goodput import PolicySettings
 from cluster.metrics import FleetMetrics
 from cluster.policy import FixedPolicy, Plan, Policy
 from cluster.protocol import Directive, EngineReport, NotServing
@@ -20,6 +21,12 @@ from cluster.status import EngineState, EngineStatus, FleetStatus
 from cluster.window import ReportWindow
 
 _LOG = logging.getLogger(__name__)
+
+
+class MeasuredPolicy(Policy, Protocol):
+    """A policy that learns, and keeps what it has learnt when its knobs change."""
+
+    def configure(self, settings: PolicySettings) -> None: ...
 
 
 @dataclass
@@ -42,7 +49,7 @@ class Controller:
     """Decides for the whole fleet at every tick, and exchanges with each engine in a loop of the engine's own: one that
     is dead or hung delays no other."""
 
-    def __init__(self, fleet: Fleet, served_model_name: str, measured: Policy) -> None:
+    def __init__(self, fleet: Fleet, served_model_name: str, measured: MeasuredPolicy) -> None:
         """`measured` is the policy of mode auto where no table is configured."""
         self.incarnation = time.time_ns()
         self._fleet = fleet
@@ -57,6 +64,7 @@ class Controller:
     def configure(self, settings: ControllerSettings) -> None:
         """Follow new settings at once."""
         self._settings = settings
+        self._measured.configure(settings.policy)
         table = settings.table()
         self._policy = self._measured if table is None else FixedPolicy(table, _why_fixed(settings))
         self._decide()

@@ -18,7 +18,7 @@ depth and batch size: a deeper or a fuller step is never cheaper.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster.acceptance import Floats
+from cluster.deltas import Steps
 from cluster.profile import StepTimes
 
 FAR, NEAR = 2.0, 0.7  # reach over batch sizes, as a natural logarithm of their ratio
@@ -47,15 +48,6 @@ class Scales(NamedTuple):
 
 WITH_PROFILE = Scales(speed=0.3, bend=0.15, draft=0.15, local=0.3)
 WITHOUT = Scales(speed=3.0, bend=0.7, draft=0.3, local=0.12)
-
-
-class Sample(NamedTuple):
-    """Steps that one engine timed since its last report."""
-
-    depth: int
-    batch: int
-    steps: int
-    seconds: float
 
 
 @dataclass
@@ -99,27 +91,39 @@ class CostModel:
         self._batches = tuple(batches)
         self._floors = np.array(floors)
         self._places: dict[tuple[int, int], _Place] = {}
-        self._known: dict[tuple[int, int], tuple[tuple[int, int], float, float]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[int, int], float]] = {}  # place and prior mean of (depth, batch)
         self._grid_mean = np.array([[self._mean(k, b) for b in batches] for k in depths])
         self._fit: Costs | None = None
         self._fitted_at = float("-inf")
         self._stale = True
 
-    def observe(self, now: float, samples: Iterable[Sample]) -> None:
+    def observe(self, now: float, new: Steps) -> None:
         """Take in what all engines timed in one tick; `now` is in seconds."""
-        ticks: dict[tuple[int, int], list[tuple[float, int, float]]] = {}
-        for depth, batch, steps, seconds in samples:
-            if steps > 0 and seconds > 0:
-                key, mean, log_batch = self._known.get((depth, batch)) or self._know(depth, batch)
-                ticks.setdefault(key, []).append((log(seconds / steps) - mean, steps, log_batch))
-        for key, tick in ticks.items():
-            if key not in self._places:
-                self._places[key] = _Place(key[0])
-                self._stale = True
-            place_ = self._places[key]
-            steps = sum(n for _, n, _ in tick)
-            place_.recent.append((_median([(v, n) for v, n, _ in tick]), steps, sum(n * lb for _, n, lb in tick) / steps))
-            place_.measured_at = now
+        timed, seconds = np.array(new.timed), np.array(new.seconds)
+        use = (timed > 0) & (seconds > 0)
+        if not use.any():
+            return
+        timed, seconds = timed[use], seconds[use]
+        pairs, of = np.unique(np.array([new.depth, new.batch])[:, use], axis=1, return_inverse=True)
+        known = [self._known.get((k, b)) or self._know(k, b) for k, b in pairs.T.tolist()]
+        values = np.log(seconds / timed) - np.array([mean for _, mean in known])[of]
+        log_batch = np.log(pairs[1])[of]
+        keys, at = np.unique(np.array([key for key, _ in known]), axis=0, return_inverse=True)
+        at = at.reshape(-1)[of.reshape(-1)]
+        order = np.argsort(at, kind="stable")
+        ends = np.cumsum(np.bincount(at, minlength=len(keys)))
+        for key, these in zip(keys.tolist(), np.split(order, ends[:-1]), strict=True):
+            self._add(now, (key[0], key[1]), values[these], timed[these], log_batch[these])
+
+    def _add(self, now: float, key: tuple[int, int], values: Floats, timed: Floats, log_batch: Floats) -> None:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(key[0])
+            self._stale = True
+        steps = int(timed.sum())
+        value = _median(list(zip(values.tolist(), timed.tolist(), strict=True)))
+        place.recent.append((value, steps, float(timed @ log_batch) / steps))
+        place.measured_at = now
 
     def costs(self, now: float) -> Costs:
         """The fit. Recomputed at once where a new place was measured, otherwise every `REFRESH_S` seconds."""
@@ -127,10 +131,9 @@ class CostModel:
             self._fit, self._fitted_at, self._stale = self._fitted(now), now, False
         return self._fit
 
-    def _know(self, depth: int, batch: int) -> tuple[tuple[int, int], float, float]:
+    def _know(self, depth: int, batch: int) -> tuple[tuple[int, int], float]:
         place = max(0, int(np.searchsorted(self._floors, batch, side="right")) - 1)
-        known = ((depth, place), self._mean(depth, batch), log(batch))
-        self._known[depth, batch] = known
+        known = self._known[depth, batch] = (depth, place), self._mean(depth, batch)
         return known
 
     def _mean(self, depth: int, batch: float) -> float:

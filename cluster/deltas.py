@@ -1,25 +1,69 @@
-"""What is new in a report: differences between an engine's counters and those of its report before."""
+"""What is new in reports: differences between engines' counters and those of their reports before.
+
+Kept in flat lists of numbers, so that a thousand engines can be looked at together and few objects come to be.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster.cost import Sample
 from cluster.protocol import DepthTable, EngineReport
 
 
-@dataclass(frozen=True)
-class News:
-    """What one engine did since its last report."""
+@dataclass
+class Drafts:
+    """New counts of draft positions."""
 
-    acceptance: tuple[tuple[int, int], ...]  # reached and accepted, by position
-    timed: tuple[Sample, ...]
-    steps: dict[tuple[int, int], int]  # by (depth, batch)
-    table: DepthTable | None  # the table that all these steps followed, where it is certain
+    engines: list[str] = field(default_factory=list)
+    # One entry for each engine and position:
+    owner: list[int] = field(default_factory=list)  # index into `engines`
+    position: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def add(self, engine: str, reached: list[int], accepted: list[int]) -> None:
+        """Add one engine's new counts by position."""
+        self.owner += [len(self.engines)] * len(reached)
+        self.engines.append(engine)
+        self.position += range(len(reached))
+        self.reached += reached
+        self.accepted += accepted
 
 
-_NONE = (0, 0, 0.0)
-NOTHING = News((), (), {}, None)
+@dataclass
+class Steps:
+    """New decode steps of engines that are alike."""
+
+    engines: list[str] = field(default_factory=list)
+    tables: list[DepthTable | None] = field(default_factory=list)  # of each: the one that all its steps followed, if certain
+    # One entry for each engine, depth and batch size that ran:
+    owner: list[int] = field(default_factory=list)  # index into `engines`
+    depth: list[int] = field(default_factory=list)
+    batch: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    timed: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def begin(self, engine: str, table: DepthTable | None) -> None:
+        """Begin one engine's entries."""
+        self.engines.append(engine)
+        self.tables.append(table)
+
+    def add(self, depth: int, batch: int, steps: int, timed: int, seconds: float) -> None:
+        """Add an entry of the engine begun last."""
+        self.owner.append(len(self.engines) - 1)
+        self.depth.append(depth)
+        self.batch.append(batch)
+        self.steps.append(steps)
+        self.timed.append(timed)
+        self.seconds.append(seconds)
+
+
+@dataclass
+class _Total:
+    steps: int = 0
+    timed: int = 0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -27,32 +71,44 @@ class Counters:
     """Totals of one engine as last reported. Totals that shrink belong to an engine that started anew."""
 
     last: EngineReport | None = None
-    _acceptance: list[tuple[int, int]] = field(default_factory=list)
-    _steps: dict[tuple[int, int], tuple[int, int, float]] = field(default_factory=dict)
+    _reached: list[int] = field(default_factory=list)
+    _accepted: list[int] = field(default_factory=list)
+    _order: list[int] = field(default_factory=list)  # steps of each entry, in the report's order
+    _totals: dict[tuple[int, int], _Total] = field(default_factory=dict)
 
-    def take(self, report: EngineReport) -> News:
-        """What `report` adds to the reports before. The first one adds all that its engine ever counted."""
+    def take(self, engine: str, report: EngineReport, steps: Steps, drafts: Drafts) -> None:
+        """Add what a report has over the one before. The first adds all that its engine ever counted."""
         before = self.last
-        if report is before:
-            return NOTHING
-        if before is None or report.incarnation != before.incarnation or report.requests < before.requests:
-            self._acceptance, self._steps, before = [], {}, None
         self.last = report
-        acceptance, timed, steps = [], [], {}
-        for i, now in enumerate(report.acceptance):
-            r, a = self._acceptance[i] if i < len(self._acceptance) else (0, 0)
-            acceptance.append((max(0, now.reached - r), max(0, now.accepted - a)))
-        self._acceptance = [(c.reached, c.accepted) for c in report.acceptance]
-        known = self._steps
-        for step in report.steps:
-            key = (step.depth, step.batch)
-            n, timed_n, seconds = known.get(key, _NONE)
-            if step.steps > n:
-                steps[key] = step.steps - n
-                if step.timed > timed_n:
-                    timed.append(Sample(step.depth, step.batch, step.timed - timed_n, step.seconds - seconds))
-                known[key] = (step.steps, step.timed, step.seconds)
+        if before is None or report.incarnation != before.incarnation or report.requests < before.requests:
+            self._reached, self._accepted, self._order, self._totals, before = [], [], [], {}, None
         # Only a table that was in force at both ends is sure to have been in force in between.
-        steady = before is not None and before.applied.table.depth_by_batch == report.applied.table.depth_by_batch
-        table = report.applied.table if steady and report.applied.table.enabled else None
-        return News(tuple(acceptance), tuple(timed), steps, table)
+        table = report.applied.table
+        steady = before is not None and table.enabled and before.applied.table.depth_by_batch == table.depth_by_batch
+        self._take_steps(engine, report, table if steady else None, steps)
+        reached, accepted = [c.reached for c in report.acceptance], [c.accepted for c in report.acceptance]
+        if reached != self._reached:
+            old_reached, old_accepted = self._reached or [0] * len(reached), self._accepted or [0] * len(reached)
+            self._reached, self._accepted = reached, accepted
+            new = [max(0, now - then) for now, then in zip(reached, old_reached, strict=False)]
+            drafts.add(engine, new, [max(0, now - then) for now, then in zip(accepted, old_accepted, strict=False)])
+
+    def _take_steps(self, engine: str, report: EngineReport, table: DepthTable | None, steps: Steps) -> None:
+        order, last = [entry.steps for entry in report.steps], self._order
+        if order == last:
+            return
+        self._order = order
+        steps.begin(engine, table)
+        same = len(order) == len(last)
+        for i, entry in enumerate(report.steps):
+            # Most entries stay as they were. Where the report lists the same ones as before, only the others need a look.
+            if same and order[i] == last[i]:
+                continue
+            key = (entry.depth, entry.batch)
+            total = self._totals.get(key)
+            if total is None:
+                total = self._totals[key] = _Total()
+            if entry.steps > total.steps:
+                timed, seconds = entry.timed - total.timed, entry.seconds - total.seconds
+                steps.add(*key, entry.steps - total.steps, max(0, timed), max(0.0, seconds))
+                total.steps, total.timed, total.seconds = entry.steps, entry.timed, entry.seconds

@@ -16,7 +16,7 @@ from pydantic import Field
 from cluster.acceptance import AcceptanceModel, Floats
 from cluster.choice import Indices, expected_tokens, within_limit
 from cluster.cost import Costs
-from cluster.deltas import Counters, News
+from cluster.deltas import Counters, Drafts, Steps
 from cluster.group import Group, Kind
 from cluster.policy import Plan
 from cluster.probe import Prober, View
@@ -26,6 +26,7 @@ from cluster.protocol import DepthTable, EngineReport, Message
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
 LATELY_S = 2.0  # how long the batch sizes of an engine's last steps count as those it runs at
 FIRST_TICK_S = 0.2
+REASON_S = 1.0  # how old the numbers in a reason may be
 
 
 class PolicySettings(Message):
@@ -54,9 +55,9 @@ class PolicySettings(Message):
 class _Engine:
     counters: Counters = field(default_factory=Counters)
     kind: Kind | None = None
-    places: dict[int, float] = field(default_factory=dict)
-    ran_at: float = float("-inf")
     seen_at: float = 0.0
+    plan: Plan | None = None
+    planned_at: float = 0.0
 
 
 class GoodputPolicy:
@@ -96,39 +97,24 @@ class GoodputPolicy:
 
     def _take_in(self, reports: Mapping[str, EngineReport], now: float) -> dict[Kind, list[str]]:
         members: dict[Kind, list[str]] = {}
-        news: dict[str, News] = {}
+        steps: dict[Kind, Steps] = {}
+        drafts = Drafts()
         for name, report in reports.items():
-            engine = self._engines.setdefault(name, _Engine())
+            engine = self._engines.get(name) or self._engines.setdefault(name, _Engine())
             engine.seen_at = now
+            kind = Kind.of(name, report)
+            if kind != engine.kind:
+                self._move(name, engine, kind)
+            if kind not in members:
+                members[kind], steps[kind] = [], Steps()
+            members[kind].append(name)
             if report is not engine.counters.last:
-                kind = Kind.of(name, report)
-                if kind != engine.kind:
-                    self._move(name, engine, kind)
-                news[name] = engine.counters.take(report)
-            assert engine.kind is not None
-            members.setdefault(engine.kind, []).append(name)
-        counts = {name: n.acceptance for name, n in news.items() if n.acceptance and n.acceptance[0][0]}
-        self._acceptance.observe(now, counts)
-        for kind, engines in members.items():
+                engine.counters.take(name, report, steps[kind], drafts)
+        self._acceptance.observe(now, drafts)
+        for kind in members:
             group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
-            group.cost.observe(now, (sample for name in engines if name in news for sample in news[name].timed))
-            ran = {name: self._ran(now, group, news[name]) for name in engines if name in news and news[name].steps}
-            if ran:
-                group.visited(now, ran)
-            for name, places in ran.items():
-                self._engines[name].places, self._engines[name].ran_at = places, now
+            group.observe(now, steps[kind])
         return members
-
-    @staticmethod
-    def _ran(now: float, group: Group, news: News) -> dict[int, float]:
-        places: dict[int, float] = {}
-        total = sum(news.steps.values())
-        for (_, batch), n in news.steps.items():
-            place = group.place(batch)
-            places[place] = places.get(place, 0.0) + n / total
-        if news.table is not None:
-            group.ran(now, news.steps, news.table.depth_by_batch)
-        return places
 
     def _plan(self, now: float, tick_s: float, kind: Kind, engines: list[str]) -> dict[str, Plan]:
         settings, group = self._settings, self._groups[kind]
@@ -140,30 +126,35 @@ class GoodputPolicy:
         if settings.tpot_limit_ms is not None:
             log_goodput = within_limit(log_goodput, np.exp(log_tpot), settings.tpot_limit_ms / 1e3)
         rows = group.update(now, engines, log_goodput, settings.switch_gain, settings.dwell_s, settings.switch_steps)
-        row_of = dict(zip(engines, range(len(engines)), strict=True))
-
-        def view(name: str) -> View:
-            i, places = row_of[name], self._engines[name].places
-            step_s = sum(share * exp(costs.log_s[group.chosen[rows[i], place], place]) for place, share in places.items())
-            return View(places, acceptance[i], deviation[i], step_s)
-
+        busy = [name for name, at in zip(engines, group.ran_at[rows].tolist(), strict=True) if now - at <= LATELY_S]
         probe = None
-        busy = [name for name in engines if now - self._engines[name].ran_at <= LATELY_S]
         if settings.probe_share > 0 and busy:
+            row_of = {name: i for i, name in enumerate(engines)}
+
+            def view(name: str) -> View:
+                i = row_of[name]
+                visits = group.last_visits[rows[i]]
+                places = {int(place): float(visits[place]) for place in visits.nonzero()[0]}
+                step_s = sum(share * exp(costs.log_s[group.chosen[rows[i], place], place]) for place, share in places.items())
+                return View(places, acceptance[i], deviation[i], step_s)
+
             prober = self._probers.get(kind) or self._probers.setdefault(kind, Prober(*_probing(settings)))
             probe = prober.probe(now, tick_s, group, busy, view, costs, runnable, settings.switch_gain)
         why = _Why(group, acceptance, log_tokens, costs)
-        chosen = group.chosen[rows]
+        chosen, place = group.chosen[rows], group.last_visits[rows].argmax(axis=1).tolist()
         plans = {}
         for i, name in enumerate(engines):
             if probe is not None and probe.engine == name:
                 tried = chosen[i].copy()
                 tried[list(probe.depths)] = list(probe.depths.values())
                 plans[name] = Plan(self._table(group, tried), probe.reason, probe=True)
-            else:
-                places = self._engines[name].places
-                place = max(places, key=places.__getitem__) if places else 0
-                plans[name] = Plan(self._table(group, chosen[i]), why.of(i, place, int(chosen[i, place])))
+                continue
+            engine, table = self._engines[name], self._table(group, chosen[i])
+            if engine.plan is None or engine.plan.table is not table or now - engine.planned_at >= REASON_S:
+                engine.plan = Plan(table, why.of(i, place[i], int(chosen[i, place[i]])))
+                # Spread over ticks, so that no tick has to find words for a whole fleet.
+                engine.planned_at = now - (i % 8) / 8 * REASON_S if engine.planned_at == 0.0 else now
+            plans[name] = engine.plan
         return plans
 
     def _table(self, group: Group, chosen: Indices) -> DepthTable:
@@ -182,7 +173,7 @@ class GoodputPolicy:
     def _move(self, name: str, engine: _Engine, kind: Kind) -> None:
         if engine.kind is not None and engine.kind in self._groups:
             self._groups[engine.kind].forget(name)
-        engine.kind, engine.places = kind, {}
+        engine.kind, engine.plan = kind, None
 
     def _forget_absent(self, now: float) -> None:
         for name in [name for name, engine in self._engines.items() if now - engine.seen_at > ABSENT_S]:

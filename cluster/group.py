@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,13 @@ import numpy as np
 from cluster.acceptance import Floats
 from cluster.choice import Indices, Mask, choose
 from cluster.cost import CostModel
+from cluster.deltas import Steps
 from cluster.profile import StepTimes
 from cluster.protocol import EngineReport
 
 NOT_RUN_S = 300.0  # how long a depth that an engine did not run though told to counts as one that it cannot run
 NOT_RUN_STEPS = 3  # steps at another depth that show it
+CHECKED = 32  # engines looked at for that in a tick
 VISITS_S = 5.0  # half-life of what counts as the batch sizes that an engine runs at
 
 
@@ -31,8 +33,7 @@ class Kind(NamedTuple):
     @classmethod
     def of(cls, engine: str, report: EngineReport) -> Kind:
         """Engines NAME-0, NAME-1, ... (with or without the digest of an actor's name) are of the group NAME."""
-        name = re.sub(r"-\d+(-[0-9a-f]{8})?$", "", engine)
-        return cls(name, tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
+        return cls(_group_name(engine), tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
 
     def floors(self) -> tuple[int, ...]:
         """Batch sizes at which a place of the table's grid begins: the padded ones, else eight to an octave."""
@@ -43,6 +44,11 @@ class Kind(NamedTuple):
             grid += range(grid[-1] + step, 2 * grid[-1] + 1, step)
             step *= 2
         return tuple(b for b in grid if b <= self.max_running)
+
+
+@lru_cache(maxsize=10_000)
+def _group_name(engine: str) -> str:
+    return re.sub(r"-\d+(-[0-9a-f]{8})?$", "", engine)
 
 
 class Group:
@@ -60,37 +66,46 @@ class Group:
         self.chosen: Indices = np.zeros((0, len(self.floors)), dtype=np.int64)
         self._changed_at: Floats = np.zeros((0, len(self.floors)))
         self._visits: Floats = np.zeros((0, len(self.floors)))
-        self._visited_at: Floats = np.zeros(0)
+        self.last_visits: Floats = np.zeros((0, len(self.floors)))  # shares of its last steps, by (engine, place)
+        self.ran_at: Floats = np.zeros(0)  # when each engine last reported steps
+        self._turn = 0
         self._not_run_until: Floats = np.full((len(self.depths), len(self.floors)), -np.inf)
 
-    def place(self, batch: int) -> int:
-        """Index of the place on the grid that a batch size belongs to."""
-        return max(0, bisect_right(self.floors, batch) - 1)
+    def observe(self, now: float, new: Steps) -> None:
+        """Take in at which places engines ran how many steps, and how long these took."""
+        self.cost.observe(now, new)
+        if not new.engines:
+            return
+        rows = np.array([self._row(engine) for engine in new.engines], dtype=np.int64)
+        ran = np.zeros((len(rows), len(self.floors)))
+        places = np.maximum(0, np.searchsorted(self.floors, new.batch, side="right") - 1)
+        ran += np.bincount(np.array(new.owner) * ran.shape[1] + places, new.steps, ran.size).reshape(ran.shape)
+        self.last_visits[rows] = ran / ran.sum(axis=1, keepdims=True)
+        self._visits[rows] *= 0.5 ** ((now - self.ran_at[rows]) / VISITS_S)[:, None]
+        self._visits[rows] += self.last_visits[rows]
+        self.ran_at[rows] = now
+        self._check(now, new)
 
-    def ran(self, now: float, steps: dict[tuple[int, int], int], told: dict[int, int]) -> None:
-        """Learn from steps by (depth, batch) which depths are not run where a steady table tells to run them."""
-        sizes = list(told)
-        for (ran, batch), n in steps.items():
-            depth = told[sizes[max(0, bisect_right(sizes, batch) - 1)]]
-            if ran != depth and n >= NOT_RUN_STEPS and depth in self.depths and (depth, batch) not in steps:
-                self._not_run_until[self.depths.index(depth), self.place(batch)] = now + NOT_RUN_S
+    def _check(self, now: float, new: Steps) -> None:
+        """Learn which depths are not run where a steady table tells to run them. Engines take turns at showing it."""
+        self._turn = (self._turn + CHECKED) % len(new.engines)
+        start = bisect_left(new.owner, self._turn)
+        end = bisect_left(new.owner, self._turn + CHECKED)
+        ran = set(zip(new.owner[start:end], new.depth[start:end], new.batch[start:end], strict=True))
+        for i in range(start, end):
+            owner, batch, table = new.owner[i], new.batch[i], new.tables[new.owner[i]]
+            if table is None or new.steps[i] < NOT_RUN_STEPS:
+                continue
+            told = table.depth(batch)
+            if told in self.depths and (owner, told, batch) not in ran:
+                place = max(0, bisect_right(self.floors, batch) - 1)
+                self._not_run_until[self.depths.index(told), place] = now + NOT_RUN_S
 
     def runnable(self, now: float) -> Mask:
         """Which depths can be run, by (depth, batch); all of them where none can."""
         can: Mask = self._not_run_until <= now
         result: Mask = can | ~can.any(axis=0)
         return result
-
-    def visited(self, now: float, places: Mapping[str, Mapping[int, float]]) -> None:
-        """Note at which places engines ran, with the places' shares of their steps."""
-        rows = np.array([self._row(engine) for engine in places], dtype=np.int64)
-        fresh = [
-            (row, p, share) for row, engine in zip(rows.tolist(), places, strict=True) for p, share in places[engine].items()
-        ]
-        self._visits[rows] *= 0.5 ** ((now - self._visited_at[rows]) / VISITS_S)[:, None]
-        self._visited_at[rows] = now
-        at, place, shares = zip(*fresh, strict=True)
-        self._visits[list(at), list(place)] += shares
 
     def update(
         self, now: float, engines: list[str], log_goodput: Floats, gain: float, dwell_s: float, switch_steps: float
@@ -112,7 +127,8 @@ class Group:
             self.chosen = np.vstack([self.chosen, np.full((1, places), -1)])
             self._changed_at = np.vstack([self._changed_at, np.full((1, places), -np.inf)])
             self._visits = np.vstack([self._visits, np.zeros((1, places))])
-            self._visited_at = np.append(self._visited_at, -np.inf)
+            self.last_visits = np.vstack([self.last_visits, np.zeros((1, places))])
+            self.ran_at = np.append(self.ran_at, -np.inf)
         return self.row[engine]
 
     def forget(self, engine: str) -> None:
@@ -122,5 +138,6 @@ class Group:
             self.chosen = np.delete(self.chosen, row, axis=0)
             self._changed_at = np.delete(self._changed_at, row, axis=0)
             self._visits = np.delete(self._visits, row, axis=0)
-            self._visited_at = np.delete(self._visited_at, row)
+            self.last_visits = np.delete(self.last_visits, row, axis=0)
+            self.ran_at = np.delete(self.ran_at, row)
             self.row = {name: r - (r > row) for name, r in self.row.items()}

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from cluster.goodput import PolicySettings
 from cluster.protocol import BatchSize, Depth, DepthTable, Message
 
 Mode = Literal["auto", "on", "off"]
@@ -18,6 +19,7 @@ class ControllerSettings(Message):
     depth_by_batch: dict[BatchSize, Depth] | None = Field(
         None, description="In mode auto, depth from each listed batch size on. Default: decided by measurement."
     )
+    policy: PolicySettings = Field(PolicySettings(), description="Knobs of the measured decision; the defaults need no tuning.")
     depth_when_on: Depth = Field(3, description="In mode on, the depth at every batch size (or the next lower candidate).")
     tick_s: float = Field(0.2, ge=0.02, le=10, description="Time between two directives to an engine, in seconds.")
     lease_s: float = Field(2.0, gt=0, le=600, description="How long an engine follows a directive unrenewed, in seconds.")

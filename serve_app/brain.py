@@ -10,8 +10,7 @@ from ray import serve
 
 from cluster.controller import Controller
 from cluster.fleet import Fleet
-from cluster.policy import FixedPolicy
-from cluster.protocol import DepthTable
+from cluster.goodput import GoodputPolicy
 from cluster.settings import ControllerSettings, Mode
 from cluster.spec import EngineSpec
 from cluster.status import FleetStatus
@@ -32,9 +31,7 @@ class ControllerDeployment:
     def __init__(self, specs: Sequence[EngineSpec], served_model_name: str) -> None:
         app_name = serve.get_replica_context().app_name
         fleet = Fleet(EngineActor, specs, namespace=f"specfleet-{app_name}")
-        self._controller = Controller(
-            fleet, served_model_name, measured=FixedPolicy(DepthTable(depth_by_batch={1: 3}), "depth 3 until it is measured")
-        )
+        self._controller = Controller(fleet, served_model_name, measured=GoodputPolicy())
         self._running: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:

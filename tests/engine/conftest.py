@@ -1,6 +1,6 @@
 """One fleet for the whole session, started as a user starts it: `serve run` on a YAML.
 
-`SPECFLEET_TEST_CONFIG` names another YAML than configs/local.yaml, to run the same tests on a GPU. It must serve the tiny
+`SPECFLEET_TEST_CONFIG` names another YAML than tests/data/cpu-tiny.yaml, to run the same tests on a GPU. It must serve the tiny
 pair: what the tests expect of its text and acceptance is its own.
 """
 
@@ -26,7 +26,7 @@ from ray import serve
 from cluster.status import FleetStatus
 
 ROOT = Path(__file__).parents[2]
-CONFIG = Path(os.environ.get("SPECFLEET_TEST_CONFIG", ROOT / "configs" / "local.yaml"))
+CONFIG = Path(os.environ.get("SPECFLEET_TEST_CONFIG", ROOT / "tests" / "data" / "cpu-tiny.yaml"))
 URL = "http://127.0.0.1:8000"
 START_TIMEOUT_S = 400
 
@@ -65,6 +65,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
+
+
+def deploy(config: Path) -> None:
+    """`serve deploy` to the running fleet."""
+    subprocess.run([sys.executable, "-m", "ray.serve.scripts", "deploy", str(config)], cwd=ROOT, check=True, capture_output=True)
 
 
 def _wait_until_all_serve(process: subprocess.Popen[bytes], log: Path) -> None:

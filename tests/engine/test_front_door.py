@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import ray
 
 from serve_app.errors import RequestError
 from tests.engine.conftest import eventually, status
@@ -80,6 +83,23 @@ async def test_the_fleet_page_tells_what_every_engine_does(client: httpx.AsyncCl
         assert engine.report
         assert engine.report.applied.reason
         assert engine.report.ranks[0].revision > 0
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_metrics_are_exported_with_engine_labels() -> None:
+    wanted = [
+        "running_requests", "waiting_requests", "depth", "accept_length",
+        "goodput_tokens_per_second", "depth_switches_total", "directive_age_seconds",
+    ]  # fmt: skip
+    url = f"http://{ray.nodes()[0]['NodeManagerAddress']}:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+    async with httpx.AsyncClient() as http:
+        for _ in range(30):  # Ray publishes every few seconds
+            text = (await http.get(url)).text
+            missing = [name for name in wanted if not re.search(rf'ray_specfleet_{name}{{.*engine="engine-0"', text)]
+            if not missing:
+                return
+            await asyncio.sleep(1)
+    pytest.fail(f"not exported: {missing}")
 
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])

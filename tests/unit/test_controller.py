@@ -8,6 +8,7 @@ import pytest
 
 from cluster.controller import Controller
 from cluster.fleet import Member
+from cluster.goodput import PolicySettings
 from cluster.policy import Plan
 from cluster.protocol import Directive, EngineReport, NotServing
 from cluster.settings import ControllerSettings
@@ -45,6 +46,9 @@ class FakeFleet:
 class CountingPolicy:
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
+
+    def configure(self, settings: PolicySettings) -> None:
+        self.settings = settings
 
     def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
         self.seen.append(sorted(reports))
@@ -144,3 +148,10 @@ def test_modes_choose_the_policy(mode: Any) -> None:
     engine = FakeEngine(prompt)
     run({"a": engine}, FAST.model_copy(update={"mode": mode}), 0.15)
     assert engine.taken[-1].table.depth(1) == {"auto": 1, "on": 3, "off": 0}[mode]
+
+
+def test_knobs_reach_the_policy() -> None:
+    policy = CountingPolicy()
+    knobs = PolicySettings(tpot_limit_ms=20)
+    run({"a": FakeEngine(prompt)}, FAST.model_copy(update={"policy": knobs}), 0.05, policy)
+    assert policy.settings == knobs
