@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import ray
@@ -33,6 +34,7 @@ class EngineActor:
         self._spec = spec
         self._engine: DirectedEngine | None = None
         self._state = NotServing(engine=spec.actor_name, state="starting", detail="loading the model")
+        self._heard_at = time.monotonic()
         self._loop = asyncio.new_event_loop()
         _ignore_sigquit()
         threading.Thread(target=self._run, name="engine", daemon=True).start()
@@ -45,10 +47,17 @@ class EngineActor:
         except Exception as error:
             _LOG.exception("engine %s failed to start", self._spec.actor_name)
             self._state = NotServing(engine=self._spec.actor_name, state="failed", detail=f"{type(error).__name__}: {error}")
-            self._loop.run_forever()
-            return
-        self._engine = engine
-        self._loop.run_until_complete(self._serve_until_orphaned(engine))
+            self._loop.run_until_complete(self._show_failure_until_orphaned())
+        else:
+            self._engine = engine
+            self._loop.run_until_complete(self._serve_until_orphaned(engine))
+        _LOG.warning("engine %s ends itself: no controller for %g s", self._spec.actor_name, self._spec.orphan_after_s)
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    async def _show_failure_until_orphaned(self) -> None:
+        """A failure at start would only repeat itself, so the engine stays to say what it was."""
+        while time.monotonic() < self._heard_at + self._spec.orphan_after_s:
+            await asyncio.sleep(0.1)
 
     async def _serve_until_orphaned(self, engine: DirectedEngine) -> None:
         try:
@@ -59,12 +68,11 @@ class EngineActor:
         self._state = NotServing(engine=self._spec.actor_name, state="draining", detail="no controller; ending")
         self._engine = None
         await engine.drained()
-        _LOG.warning("engine %s ends itself: no controller for %g s", self._spec.actor_name, self._spec.orphan_after_s)
-        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     @ray.method(concurrency_group="control")
     async def exchange(self, directive: Directive) -> EngineReport | NotServing:
         """Take a directive down and a report up."""
+        self._heard_at = time.monotonic()
         engine = self._engine
         if engine is None:
             return self._state
