@@ -10,7 +10,8 @@ serve: .venv/installed
 
 ## All tests, with the real SGLang engine on the CPU.
 test: lint test-unit
-	$(BIN)/pytest tests --ignore tests/unit
+	$(BIN)/pytest tests/scenarios
+	$(BIN)/pytest tests/engine
 
 ## Tests that need no engine.
 test-unit: .venv/installed

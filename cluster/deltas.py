@@ -6,8 +6,12 @@ Kept in flat lists of numbers, so that a thousand engines can be looked at toget
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter, ne
 
 from cluster.protocol import DepthTable, EngineReport
+
+_STEPS = attrgetter("steps")
 
 
 @dataclass
@@ -70,22 +74,29 @@ class _Total:
 class Counters:
     """Totals of one engine as last reported. Totals that shrink belong to an engine that started anew."""
 
-    last: EngineReport | None = None
+    # Not the report itself: freeing a thousand of them is better left to whoever replaces them.
+    _incarnation: int = -1
+    _requests: int = 0
+    _table: DepthTable | None = None
     _reached: list[int] = field(default_factory=list)
     _accepted: list[int] = field(default_factory=list)
     _order: list[int] = field(default_factory=list)  # steps of each entry, in the report's order
     _totals: dict[tuple[int, int], _Total] = field(default_factory=dict)
 
-    def take(self, engine: str, report: EngineReport, steps: Steps, drafts: Drafts) -> None:
-        """Add what a report has over the one before. The first adds all that its engine ever counted."""
-        before = self.last
-        self.last = report
-        if before is None or report.incarnation != before.incarnation or report.requests < before.requests:
-            self._reached, self._accepted, self._order, self._totals, before = [], [], [], {}, None
-        # Only a table that was in force at both ends is sure to have been in force in between.
-        table = report.applied.table
-        steady = before is not None and table.enabled and before.applied.table.depth_by_batch == table.depth_by_batch
-        self._take_steps(engine, report, table if steady else None, steps)
+    def take(self, engine: str, report: EngineReport, drafts: Drafts, steps: Steps | None) -> None:
+        """Add what a report has over the one before. The first adds all that its engine ever counted.
+
+        Without `steps` its steps are left for later: counters are totals.
+        """
+        if report.incarnation != self._incarnation or report.requests < self._requests:
+            self._reached, self._accepted, self._order, self._totals, self._table = [], [], [], {}, None
+        self._incarnation, self._requests = report.incarnation, report.requests
+        if steps is not None:
+            # Only a table that was in force at both ends is sure to have been in force in between.
+            table, before = report.applied.table, self._table
+            steady = before is not None and table.enabled and before.depth_by_batch == table.depth_by_batch
+            self._table = table
+            self._take_steps(engine, report, table if steady else None, steps)
         reached, accepted = [c.reached for c in report.acceptance], [c.accepted for c in report.acceptance]
         if reached != self._reached:
             old_reached, old_accepted = self._reached or [0] * len(reached), self._accepted or [0] * len(reached)
@@ -94,16 +105,14 @@ class Counters:
             drafts.add(engine, new, [max(0, now - then) for now, then in zip(accepted, old_accepted, strict=False)])
 
     def _take_steps(self, engine: str, report: EngineReport, table: DepthTable | None, steps: Steps) -> None:
-        order, last = [entry.steps for entry in report.steps], self._order
+        order, last = list(map(_STEPS, report.steps)), self._order
         if order == last:
             return
         self._order = order
         steps.begin(engine, table)
-        same = len(order) == len(last)
-        for i, entry in enumerate(report.steps):
-            # Most entries stay as they were. Where the report lists the same ones as before, only the others need a look.
-            if same and order[i] == last[i]:
-                continue
+        # Most entries stay as they were. Where the report lists the same ones as before, only the others need a look.
+        changed = compress(report.steps, map(ne, order, last)) if len(order) == len(last) else report.steps
+        for entry in changed:
             key = (entry.depth, entry.batch)
             total = self._totals.get(key)
             if total is None:

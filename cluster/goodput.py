@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import exp, expm1
+from math import ceil, exp, expm1
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +26,7 @@ from cluster.protocol import DepthTable, EngineReport, Message
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
 LATELY_S = 2.0  # how long the batch sizes of an engine's last steps count as those it runs at
 FIRST_TICK_S = 0.2
+READ_AT_ONCE = 128  # engines whose step times are read in a tick
 REASON_S = 1.0  # how old the numbers in a reason may be
 
 
@@ -43,7 +44,7 @@ class PolicySettings(Message):
         1.0, ge=0, le=600, description="Least time between changes at one batch size of an engine, in seconds."
     )
     switch_steps: float = Field(
-        0.3, ge=0, le=10, description="Steps that a change of depth between two steps is taken to cost, for calm tables."
+        0.5, ge=0, le=10, description="Steps that a change of depth between two steps is taken to cost, for calm tables."
     )
     probe_share: float = Field(0.01, ge=0, le=0.2, description="Share of the goodput that probes may cost; 0: never probe.")
     probe_shortest_s: float = Field(2.0, gt=0, description="First interval between an engine's rechecks of a deeper depth.")
@@ -73,6 +74,7 @@ class GoodputPolicy:
         self._probers: dict[Kind, Prober] = {}
         self._tables: dict[tuple[Kind, bytes], DepthTable] = {}
         self._now: float | None = None
+        self._tick = 0
 
     def configure(self, settings: PolicySettings) -> None:
         """Follow other settings from the next tick on. Another profile starts the cost models over."""
@@ -99,7 +101,11 @@ class GoodputPolicy:
         members: dict[Kind, list[str]] = {}
         steps: dict[Kind, Steps] = {}
         drafts = Drafts()
-        for name, report in reports.items():
+        # A report lists steps for all depths and batch sizes. In a big fleet engines take turns at having theirs read.
+        stride = ceil(len(reports) / READ_AT_ONCE)
+        self._tick += 1
+        canaries = {prober.canary for prober in self._probers.values()}
+        for i, (name, report) in enumerate(reports.items()):
             engine = self._engines.get(name) or self._engines.setdefault(name, _Engine())
             engine.seen_at = now
             kind = Kind.of(name, report)
@@ -108,8 +114,8 @@ class GoodputPolicy:
             if kind not in members:
                 members[kind], steps[kind] = [], Steps()
             members[kind].append(name)
-            if report is not engine.counters.last:
-                engine.counters.take(name, report, steps[kind], drafts)
+            read = stride <= 1 or (i + self._tick) % stride == 0 or name in canaries
+            engine.counters.take(name, report, drafts, steps[kind] if read else None)
         self._acceptance.observe(now, drafts)
         for kind in members:
             group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
@@ -190,22 +196,22 @@ class _Why:
 
     def __init__(self, group: Group, acceptance: Floats, log_tokens: Floats, costs: Costs) -> None:
         self._depths, self._floors = group.depths, group.floors
-        self._acceptance: list[list[float]] = acceptance.tolist()
-        self._log_tokens: list[list[float]] = log_tokens.tolist()
+        self._acceptance, self._log_tokens = acceptance, log_tokens
         self._log_s: list[list[float]] = costs.log_s.T.tolist()
 
     def of(self, engine: int, place: int, k: int) -> str:
         """Of an engine's depth at a place of the grid (all arguments are indices)."""
-        goodput = [tokens - s for tokens, s in zip(self._log_tokens[engine], self._log_s[place], strict=True)]
+        log_tokens: list[float] = self._log_tokens[engine].tolist()
+        goodput = [tokens - s for tokens, s in zip(log_tokens, self._log_s[place], strict=True)]
         versus = ""
         if len(goodput) > 1:
             other = max((i for i in range(len(goodput)) if i != k), key=goodput.__getitem__)
             versus = f", {100 * expm1(goodput[k] - goodput[other]):+.1f}% over depth {self._depths[other]}"
         depth, batch = self._depths[k], self._floors[place]
-        accepted = " ".join([f"{a:.2f}" for a in self._acceptance[engine][: max(1, depth)]])
+        accepted = " ".join([f"{a:.2f}" for a in self._acceptance[engine, : max(1, depth)].tolist()])
         return (
             f"batch {batch}: depth {depth} yields {batch * exp(goodput[k]):.0f} tok/s{versus} (acceptance {accepted}; "
-            f"{exp(self._log_tokens[engine][k]):.2f} tokens in {1e3 * exp(self._log_s[place][k]):.2f} ms)"
+            f"{exp(log_tokens[k]):.2f} tokens in {1e3 * exp(self._log_s[place][k]):.2f} ms)"
         )
 
 

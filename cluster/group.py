@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -74,12 +75,14 @@ class Group:
     def observe(self, now: float, new: Steps) -> None:
         """Take in at which places engines ran how many steps, and how long these took."""
         self.cost.observe(now, new)
-        if not new.engines:
+        if not new.owner:
             return
-        rows = np.array([self._row(engine) for engine in new.engines], dtype=np.int64)
+        rows = self._rows(new.engines)
         ran = np.zeros((len(rows), len(self.floors)))
         places = np.maximum(0, np.searchsorted(self.floors, new.batch, side="right") - 1)
         ran += np.bincount(np.array(new.owner) * ran.shape[1] + places, new.steps, ran.size).reshape(ran.shape)
+        moved = ran.any(axis=1)
+        rows, ran = rows[moved], ran[moved]
         self.last_visits[rows] = ran / ran.sum(axis=1, keepdims=True)
         self._visits[rows] *= 0.5 ** ((now - self.ran_at[rows]) / VISITS_S)[:, None]
         self._visits[rows] += self.last_visits[rows]
@@ -111,7 +114,7 @@ class Group:
         self, now: float, engines: list[str], log_goodput: Floats, gain: float, dwell_s: float, switch_steps: float
     ) -> Indices:
         """Choose anew for these engines, from log goodputs by (engine, depth, batch); return their rows."""
-        rows = np.array([self._row(engine) for engine in engines], dtype=np.int64)
+        rows = self._rows(engines)
         before, visits = self.chosen[rows], self._visits[rows]
         shares = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1e-9)
         free = now - self._changed_at[rows] >= dwell_s
@@ -120,16 +123,17 @@ class Group:
         self._changed_at[rows] = np.where((after != before) & (before >= 0), now, self._changed_at[rows])
         return rows
 
-    def _row(self, engine: str) -> int:
-        if engine not in self.row:
-            self.row[engine] = len(self.row)
-            places = len(self.floors)
-            self.chosen = np.vstack([self.chosen, np.full((1, places), -1)])
-            self._changed_at = np.vstack([self._changed_at, np.full((1, places), -np.inf)])
-            self._visits = np.vstack([self._visits, np.zeros((1, places))])
-            self.last_visits = np.vstack([self.last_visits, np.zeros((1, places))])
-            self.ran_at = np.append(self.ran_at, -np.inf)
-        return self.row[engine]
+    def _rows(self, engines: Sequence[str]) -> Indices:
+        for engine in engines:
+            self.row.setdefault(engine, len(self.row))
+        extra = (len(self.row) - len(self.chosen), len(self.floors))
+        if extra[0]:
+            self.chosen = np.vstack([self.chosen, np.full(extra, -1)])
+            self._changed_at = np.vstack([self._changed_at, np.full(extra, -np.inf)])
+            self._visits = np.vstack([self._visits, np.zeros(extra)])
+            self.last_visits = np.vstack([self.last_visits, np.zeros(extra)])
+            self.ran_at = np.append(self.ran_at, np.full(extra[0], -np.inf))
+        return np.array([self.row[engine] for engine in engines], dtype=np.int64)
 
     def forget(self, engine: str) -> None:
         """Drop an engine that is no more."""
