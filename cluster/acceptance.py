@@ -35,7 +35,7 @@ POSITIONS = 16  # the deepest depth that the protocol knows
 MEMORY = 1500.0  # samples of a position that an engine remembers
 BLOCK = 100.0  # samples that one moment may count for
 KEPT = 30.0  # samples that time does not take away
-FLEET = 50.0  # samples that the fleet's pooled view weighs against an engine's own
+FLEET = 50.0  # samples that the other engines' pooled view weighs at most against an engine's own
 CARRIED = 8.0  # samples that the position before is worth to the next one
 CONTRADICTION = 3.5  # standard deviations between new samples and the memory
 ENOUGH = 16.0  # samples of the first position that are compared at once; fewer wait for more
@@ -81,36 +81,30 @@ class AcceptanceModel:
             self._waiting = np.delete(self._waiting, row, axis=1)
             self._row = {name: r - (r > row) for name, r in self._row.items()}
 
-    def fleet(self) -> tuple[Floats, Floats]:
-        """The pooled view: acceptance by position, and the samples that it rests on."""
-        reached, accepted = (self._memory + self._waiting).sum(axis=1)
-        mean, samples = np.empty(POSITIONS), np.empty(POSITIONS)
-        before, weight = UNSEEN_MEAN, UNSEEN_WEIGHT
-        for i in range(POSITIONS):
-            # A position without evidence is taken to be like the one before, for at most a few samples.
-            samples[i] = reached[i] + weight
-            mean[i] = (accepted[i] + weight * before) / samples[i]
-            before, weight = mean[i], min(CARRIED, samples[i] / 2)
-        return mean, samples
-
     def estimate(self, engines: Sequence[str], positions: int = POSITIONS) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the conditional acceptance, each as an (engine, position) array.
 
-        An engine's own samples weigh against `FLEET` of the pool's. How it differs from the pool at a position is
-        carried to the next one, where its own samples may be few.
+        An engine's own samples weigh against up to `FLEET` of all others together. A position that hardly anyone reached is
+        taken to be like the one before, for a few samples; by how much the engine differs from the others goes along.
+        More accepted drafts of an engine never lower any of its estimates: all weights depend on what was reached alone.
         """
         rows = self._rows(engines)
-        pool, samples = self.fleet()
-        reached, accepted = (self._memory[:, rows] + self._waiting[:, rows])[:, :, :positions]
-        weight = np.minimum(FLEET, samples)[:positions]
-        mean = np.empty_like(reached)
-        differs = np.zeros(len(rows))
+        evidence = self._memory + self._waiting
+        own = evidence[:, rows, :positions]
+        # Sums of what is left after subtraction can be a rounding error below zero.
+        reached, accepted = np.maximum(0.0, evidence[:, :, :positions].sum(axis=1, keepdims=True) - own)
+        mean, total = np.empty_like(reached), np.empty_like(reached)
+        fleet = before = np.full(len(rows), UNSEEN_MEAN)
+        carried = np.full(len(rows), UNSEEN_WEIGHT)
         for i in range(positions):
-            prior = np.clip(pool[i] + differs, 0.0, 1.0)
-            mean[:, i] = (accepted[:, i] + weight[i] * prior) / (reached[:, i] + weight[i])
-            differs = mean[:, i] - pool[i]
+            fleet_before = fleet
+            fleet = (accepted[:, i] + carried * fleet) / (reached[:, i] + carried)
+            expected = np.clip(fleet + before - fleet_before, 0.0, 1.0)
+            weight = np.minimum(FLEET, reached[:, i] + carried)
+            total[:, i] = own[0, :, i] + weight
+            mean[:, i] = before = (own[1, :, i] + weight * expected) / total[:, i]
+            carried = np.minimum(CARRIED, total[:, i] / 2)
         # Laplace's correction keeps a certainty of exactly 0 or 1 out of the deviation.
-        total = reached + weight
         centre = (mean * total + 1.0) / (total + 2.0)
         deviation = np.sqrt(centre * (1.0 - centre) / (total + 1.0))
         return mean, deviation

@@ -24,7 +24,7 @@ from cluster.profile import Profile, StepTimes
 from cluster.protocol import DepthTable, EngineReport, Message
 
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
-LATELY_S = 2.0  # how long the batch sizes of an engine's last steps count as those it runs at
+LATELY_S = 5.0  # how long the batch sizes of an engine's last steps count as those it runs at
 FIRST_TICK_S = 0.2
 READ_AT_ONCE = 128  # engines whose step times are read in a tick
 REASON_S = 1.0  # how old the numbers in a reason may be

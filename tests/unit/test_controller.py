@@ -91,7 +91,7 @@ def states(controller: Controller) -> dict[str, str]:
 
 def test_directives_count_up_and_carry_the_plan_once_an_engine_has_reported() -> None:
     engine = FakeEngine(prompt)
-    controller = run({"a": engine}, FAST, 0.3)
+    controller = run({"a": engine}, FAST, 1.0)
     orders = [directive.order for directive in engine.taken]
     assert orders == sorted(set(orders))
     assert engine.taken[0].table == spec().fallback
@@ -102,8 +102,8 @@ def test_directives_count_up_and_carry_the_plan_once_an_engine_has_reported() ->
 
 def test_a_hung_engine_is_marked_and_delays_no_other() -> None:
     quick, stuck = FakeEngine(prompt), FakeEngine(hung)
-    run({"a": quick, "b": stuck}, FAST, 0.5)
-    assert len(quick.taken) >= 15
+    run({"a": quick, "b": stuck}, FAST, 1.0)
+    assert len(quick.taken) >= 5
     assert len(stuck.taken) == 1
 
 
@@ -112,14 +112,14 @@ def test_an_engine_that_stops_answering_is_unhealthy_and_no_longer_decided_for()
         return await (prompt(directive) if directive.sequence <= 2 else hung(directive))
 
     policy = CountingPolicy()
-    controller = run({"a": FakeEngine(once)}, FAST, 0.4, policy)
+    controller = run({"a": FakeEngine(once)}, FAST, 1.0, policy)
     assert states(controller) == {"a": "unhealthy"}
     assert policy.seen[-1] == []
     assert "0.1 s" in controller.status().engines[0].detail
 
 
 def test_an_engine_that_is_not_up_is_shown_as_it_says() -> None:
-    controller = run({"a": FakeEngine(starting)}, FAST, 0.1)
+    controller = run({"a": FakeEngine(starting)}, FAST, 0.5)
     (engine,) = controller.status().engines
     assert (engine.state, engine.detail) == ("starting", "loading")
 
@@ -130,11 +130,11 @@ def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
         controller = Controller(FakeFleet({"a": engine}), "tiny", CountingPolicy())  # type: ignore[arg-type]
         controller.configure(ControllerSettings(tick_s=10))
         running = asyncio.create_task(controller.run())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
         controller.set_mode("auto")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
         controller.set_mode("off")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
         running.cancel()
         return engine.taken
 
@@ -146,7 +146,7 @@ def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
 @pytest.mark.parametrize("mode", ["auto", "on", "off"])
 def test_modes_choose_the_policy(mode: Any) -> None:
     engine = FakeEngine(prompt)
-    run({"a": engine}, FAST.model_copy(update={"mode": mode}), 0.15)
+    run({"a": engine}, FAST.model_copy(update={"mode": mode}), 1.0)
     assert engine.taken[-1].table.depth(1) == {"auto": 1, "on": 3, "off": 0}[mode]
 
 
