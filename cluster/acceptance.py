@@ -109,6 +109,10 @@ class AcceptanceModel:
         deviation = np.sqrt(centre * (1.0 - centre) / (total + 1.0))
         return mean, deviation
 
+    def undecided(self, engine: str) -> bool:
+        """Whether the engine's newest drafts are still too few to be compared with what is known of it."""
+        return bool(self._waiting[0, self._rows([engine])[0], 0] > 0)
+
     def _rows(self, engines: Sequence[str]) -> NDArray[np.int64]:
         for engine in engines:
             self._row.setdefault(engine, len(self._row))

@@ -27,6 +27,7 @@ ABSENT_S = 60.0  # after which an engine that does not report is forgotten
 LATELY_S = 5.0  # how long the batch sizes of an engine's last steps count as those it runs at
 FIRST_TICK_S = 0.2
 READ_AT_ONCE = 128  # engines whose step times are read in a tick
+ENTRIES_AT_ONCE = 4000  # new step times after which the others wait for their next turn
 REASON_S = 1.0  # how old the numbers in a reason may be
 
 
@@ -104,6 +105,7 @@ class GoodputPolicy:
         # A report lists steps for all depths and batch sizes. In a big fleet engines take turns at having theirs read.
         stride = ceil(len(reports) / READ_AT_ONCE)
         self._tick += 1
+        entries = 0
         canaries = {prober.canary for prober in self._probers.values()}
         for i, (name, report) in enumerate(reports.items()):
             engine = self._engines.get(name) or self._engines.setdefault(name, _Engine())
@@ -114,8 +116,11 @@ class GoodputPolicy:
             if kind not in members:
                 members[kind], steps[kind] = [], Steps()
             members[kind].append(name)
-            read = stride <= 1 or (i + self._tick) % stride == 0 or name in canaries
+            before = len(steps[kind].owner)
+            turn = (i + self._tick) % stride == 0 and entries < ENTRIES_AT_ONCE
+            read = stride <= 1 or turn or name in canaries
             engine.counters.take(name, report, drafts, steps[kind] if read else None)
+            entries += len(steps[kind].owner) - before
         self._acceptance.observe(now, drafts)
         for kind in members:
             group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
@@ -142,7 +147,7 @@ class GoodputPolicy:
                 visits = group.last_visits[rows[i]]
                 places = {int(place): float(visits[place]) for place in visits.nonzero()[0]}
                 step_s = sum(share * exp(costs.log_s[group.chosen[rows[i], place], place]) for place, share in places.items())
-                return View(places, acceptance[i], deviation[i], step_s)
+                return View(places, acceptance[i], deviation[i], step_s, self._acceptance.undecided(name))
 
             prober = self._probers.get(kind) or self._probers.setdefault(kind, Prober(*_probing(settings)))
             probe = prober.probe(now, tick_s, group, busy, view, costs, runnable, settings.switch_gain)

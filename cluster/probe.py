@@ -51,6 +51,7 @@ class View:
     acceptance: Floats
     deviation: Floats
     step_s: float  # time of its steps, on average
+    undecided: bool  # whether it has shown drafts, but too few yet to tell
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Prober:
             # What a tick brought is in the report that comes at its end, which is read one tick later.
             if now < self._running.until + tick_s:
                 return None
-            self._settle(now, self._running, group)
+            undecided = self._running.engine in engines and view(self._running.engine).undecided
+            self._settle(now, self._running, group, undecided)
             self._running = None
         for _ in range(min(LOOKED_AT, len(engines))):
             self._turn = (self._turn + 1) % len(engines)
@@ -141,13 +143,17 @@ class Prober:
             look.reason(depths, recheck, ticks),
         )
 
-    def _settle(self, now: float, probe: Probe, group: Group) -> None:
+    def _settle(self, now: float, probe: Probe, group: Group, undecided: bool) -> None:
         row = group.row.get(probe.engine)
         deeper = all(k > probe.instead_of[place] for place, k in probe.depths.items())
         if row is None or not deeper:
             return
         pays = any(group.chosen[row, place] > k for place, k in probe.instead_of.items())
         interval = self._intervals.setdefault(probe.engine, _Interval(self.shortest_s, now))
+        if undecided and not any(group.depths[k] for k in probe.instead_of.values()):
+            # An engine that is off shows drafts in probes alone: the next one adds to what this one brought.
+            interval.due = now + self.shortest_s
+            return
         interval.wait_s = self.shortest_s if pays else min(2 * interval.wait_s, self._ceiling(probe))
         interval.due = now + interval.wait_s
 
