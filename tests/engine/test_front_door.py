@@ -13,7 +13,7 @@ import pytest
 import ray
 
 from serve_app.errors import RequestError
-from tests.engine.conftest import eventually, status
+from tests.engine.conftest import busy, eventually, status
 
 CHAT = [{"role": "user", "content": "Hello"}]
 
@@ -85,17 +85,24 @@ async def test_the_fleet_page_tells_what_every_engine_does(client: httpx.AsyncCl
         assert engine.report.ranks[0].revision > 0
 
 
-@pytest.mark.usefixtures("fleet")
-async def test_metrics_are_exported_with_engine_labels() -> None:
+async def test_metrics_are_exported_with_engine_labels(client: httpx.AsyncClient, prompts: list[str]) -> None:
     wanted = [
         "running_requests", "waiting_requests", "depth", "accept_length",
         "goodput_tokens_per_second", "depth_switches_total", "directive_age_seconds",
     ]  # fmt: skip
+    engines = [engine.name for engine in (await status(client)).engines]
     url = f"http://{ray.nodes()[0]['NodeManagerAddress']}:{ray.nodes()[0]['MetricsExportPort']}/metrics"
-    async with httpx.AsyncClient() as http:
-        for _ in range(30):  # Ray publishes every few seconds
-            text = (await http.get(url)).text
-            missing = [name for name in wanted if not re.search(rf'ray_specfleet_{name}{{.*engine="engine-0"', text)]
+    # Ray exports a gauge while it is set and a counter from its first step on: every engine has to work and to switch.
+    async with busy(client, prompts, clients=2 * len(engines)):
+        for attempt in range(60):  # Ray publishes every few seconds
+            await client.post("/fleet/mode", json={"mode": "on" if attempt % 2 else "off"})
+            text = (await client.get(url)).text
+            missing = [
+                (name, engine)
+                for name in wanted
+                for engine in engines
+                if not re.search(rf'ray_specfleet_{name}{{.*engine="{engine}"', text)
+            ]
             if not missing:
                 return
             await asyncio.sleep(1)

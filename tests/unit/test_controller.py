@@ -69,13 +69,21 @@ async def starting(directive: Directive) -> NotServing:
 
 
 def run(
-    engines: dict[str, FakeEngine], settings: ControllerSettings, seconds: float, policy: CountingPolicy | None = None
+    engines: dict[str, FakeEngine],
+    settings: ControllerSettings,
+    until: Callable[[Controller], bool],
+    policy: CountingPolicy | None = None,
 ) -> Controller:
+    """Run a controller until something is true of it. What never becomes true fails in the test's own assertions."""
+
     async def main() -> Controller:
         controller = Controller(FakeFleet(engines), "tiny", policy or CountingPolicy())  # type: ignore[arg-type]
         controller.configure(settings)
         running = asyncio.create_task(controller.run())
-        await asyncio.sleep(seconds)
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if until(controller):
+                break
         running.cancel()
         return controller
 
@@ -91,7 +99,7 @@ def states(controller: Controller) -> dict[str, str]:
 
 def test_directives_count_up_and_carry_the_plan_once_an_engine_has_reported() -> None:
     engine = FakeEngine(prompt)
-    controller = run({"a": engine}, FAST, 1.0)
+    controller = run({"a": engine}, FAST, lambda _: len(engine.taken) > 5)
     orders = [directive.order for directive in engine.taken]
     assert orders == sorted(set(orders))
     assert engine.taken[0].table == spec().fallback
@@ -102,8 +110,8 @@ def test_directives_count_up_and_carry_the_plan_once_an_engine_has_reported() ->
 
 def test_a_hung_engine_is_marked_and_delays_no_other() -> None:
     quick, stuck = FakeEngine(prompt), FakeEngine(hung)
-    run({"a": quick, "b": stuck}, FAST, 1.0)
-    assert len(quick.taken) >= 5
+    run({"a": quick, "b": stuck}, FAST, lambda _: len(quick.taken) > 20)
+    assert len(quick.taken) > 20
     assert len(stuck.taken) == 1
 
 
@@ -112,14 +120,14 @@ def test_an_engine_that_stops_answering_is_unhealthy_and_no_longer_decided_for()
         return await (prompt(directive) if directive.sequence <= 2 else hung(directive))
 
     policy = CountingPolicy()
-    controller = run({"a": FakeEngine(once)}, FAST, 1.0, policy)
+    controller = run({"a": FakeEngine(once)}, FAST, lambda c: states(c) == {"a": "unhealthy"} and policy.seen[-1] == [], policy)
     assert states(controller) == {"a": "unhealthy"}
     assert policy.seen[-1] == []
     assert "0.1 s" in controller.status().engines[0].detail
 
 
 def test_an_engine_that_is_not_up_is_shown_as_it_says() -> None:
-    controller = run({"a": FakeEngine(starting)}, FAST, 0.5)
+    controller = run({"a": FakeEngine(starting)}, FAST, lambda c: any(e.detail == "loading" for e in c.status().engines))
     (engine,) = controller.status().engines
     assert (engine.state, engine.detail) == ("starting", "loading")
 
@@ -146,12 +154,17 @@ def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
 @pytest.mark.parametrize("mode", ["auto", "on", "off"])
 def test_modes_choose_the_policy(mode: Any) -> None:
     engine = FakeEngine(prompt)
-    run({"a": engine}, FAST.model_copy(update={"mode": mode}), 1.0)
-    assert engine.taken[-1].table.depth(1) == {"auto": 1, "on": 3, "off": 0}[mode]
+    wanted = {"auto": (1, "measured"), "on": (3, "mode on"), "off": (0, "mode off")}[mode]
+
+    def last() -> tuple[int, str]:
+        return engine.taken[-1].table.depth(1), engine.taken[-1].reason
+
+    run({"a": engine}, FAST.model_copy(update={"mode": mode}), lambda _: bool(engine.taken) and last() == wanted)
+    assert last() == wanted
 
 
 def test_knobs_reach_the_policy() -> None:
     policy = CountingPolicy()
     knobs = PolicySettings(tpot_limit_ms=20)
-    run({"a": FakeEngine(prompt)}, FAST.model_copy(update={"policy": knobs}), 0.05, policy)
+    run({"a": FakeEngine(prompt)}, FAST.model_copy(update={"policy": knobs}), lambda _: True, policy)
     assert policy.settings == knobs
