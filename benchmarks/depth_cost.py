@@ -1,8 +1,12 @@
-"""Time of a decode step by depth and batch size, in one patched engine and in one without speculation.
+"""Time of a decode step by depth and batch size, what depth 0 costs over no speculation, and what a switch costs.
 
     python -m benchmarks.depth_cost --out FILE [--device cpu] [--depths 0 1 3] [--batches 1 8 32]
 
-The patched engine's own counters give the time of its steps; the plain engine's is the time of 128 more tokens over 128.
+Engines run one after the other: one without speculation, the patched one, and one for each of SGLang's two choices at
+depth 0 (the whole draft-extend at every step; none at all). Steps that yield one token each, which is all but the drafting
+ones, are timed alike everywhere: a request that streams, in the full batch, over 128 tokens; the median of some rounds.
+Drafting steps are timed by the patched engine's own counters.
+
 On a GPU: Llama 3.1 8B shapes, random weights, contexts of 512 tokens. On the CPU: the packaged tiny pair.
 """
 
@@ -11,12 +15,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import random
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,10 +30,15 @@ from typing import Any
 from benchmarks.shapes import llama_8b_pair
 from cluster.protocol import DepthTable, Directive, EngineReport
 from cluster.spec import EngineSpec
+from workers.draft_modes import SKIPPED_EXTEND_ENV, WHOLE_EXTEND_ENV
 from workers.engine import DirectedEngine
 
 CONTEXT = 512
 STEPS = 96
+TIMED = 128
+FIRST = 8
+
+Row = dict[str, float]
 
 
 def main() -> None:
@@ -37,37 +48,66 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 2, 3, 5, 7])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--attention-backend", default="fa3")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    with tempfile.TemporaryDirectory() as folder:
-        spec = _spec(args, Path(folder))
-        began = time.monotonic()
-        engine = DirectedEngine(spec)
-        started_s = time.monotonic() - began
-        steps = loop.run_until_complete(_directed(engine, args.depths, args.batches))
-        engine._engine.shutdown()
-        print(json.dumps(steps), flush=True)
-        plain = loop.run_until_complete(_plain(spec, Path(folder), args.batches))
-    result = {
-        "machine": _machine(args.device),
-        "software": {name: version(name) for name in ("sglang", "torch")},
-        "attention_backend": args.attention_backend if args.device == "cuda" else "cpu",
-        "context": CONTEXT,
-        "start_s": round(started_s, 1),
-        "plain_step_ms": plain,
-        "step_ms": steps,
-    }
+    with tempfile.TemporaryDirectory() as name:
+        result = _measure(args, Path(name))
     args.out.write_text(json.dumps(result, indent=1))
     print(_table(result))
 
 
-def _spec(args: argparse.Namespace, folder: Path) -> EngineSpec:
+def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    spec = _spec(args, folder, args.depths)
+    result: dict[str, Any] = {
+        "machine": _machine(args.device),
+        "software": {name: version(name) for name in ("sglang", "torch")},
+        "attention_backend": args.attention_backend if args.device == "cuda" else "cpu",
+        "context": CONTEXT if args.device == "cuda" else 64,
+    }
+
+    def directed(spec: EngineSpec, measure: Callable[[DirectedEngine], Coroutine[Any, Any, None]], **environment: str) -> None:
+        os.environ.update(environment)
+        began = time.monotonic()
+        engine = DirectedEngine(spec)
+        result.setdefault("start_s", round(time.monotonic() - began, 1))
+        loop.run_until_complete(engine.prove_patch())
+        loop.run_until_complete(measure(engine))
+        engine._engine.shutdown()
+        for key in environment:
+            del os.environ[key]
+
+    async def all_depths(engine: DirectedEngine) -> None:
+        result["depth_0_step_ms"] = await _one_token_steps(engine._engine, args.batches, args.rounds)
+        result["step_ms"] = await _drafting_steps(engine, args.depths, args.batches)
+        result["switches"] = await _switches(engine, args.depths, args.batches)
+
+    def only_zero(name: str) -> Callable[[DirectedEngine], Coroutine[Any, Any, None]]:
+        async def measure(engine: DirectedEngine) -> None:
+            result[name] = await _one_token_steps(engine._engine, args.batches, args.rounds)
+
+        return measure
+
+    directed(spec, all_depths)
+    print(json.dumps(result), flush=True)
+    engine = _plain_engine(spec, folder)
+    result["plain_step_ms"] = loop.run_until_complete(_one_token_steps(engine, args.batches, args.rounds))
+    engine.shutdown()
+    print(json.dumps(result["plain_step_ms"]), flush=True)
+    # Depth 0 only, so that these start sooner; 1 because SGLang starts at a depth above 0.
+    small = _spec(args, folder, [0, 1])
+    directed(small, only_zero("whole_extend_step_ms"), **{WHOLE_EXTEND_ENV: "1"})
+    directed(small, only_zero("skipped_extend_step_ms"), **{SKIPPED_EXTEND_ENV: "1"})
+    return result
+
+
+def _spec(args: argparse.Namespace, folder: Path, depths: Sequence[int]) -> EngineSpec:
     common: dict[str, Any] = {
         "name": "bench",
         "served_model_name": "bench",
         "device": args.device,
-        "candidate_depths": tuple(args.depths),
+        "candidate_depths": tuple(depths),
         "fallback": DepthTable(enabled=False),
     }
     if args.device == "cpu":
@@ -86,28 +126,30 @@ def _spec(args: argparse.Namespace, folder: Path) -> EngineSpec:
     return EngineSpec(model=str(target), draft_model=str(draft), server_args=server_args, **common)
 
 
-async def _directed(engine: DirectedEngine, depths: Sequence[int], batches: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Milliseconds of a step by depth and batch size."""
-    await engine.prove_patch()
-    table: dict[str, dict[str, float]] = {}
-    sequence = 0
+async def _drafting_steps(engine: DirectedEngine, depths: Sequence[int], batches: Sequence[int]) -> dict[str, Row]:
+    """Milliseconds of a step by depth and batch size, from the engine's counters."""
+    table: dict[str, Row] = {}
     for depth in depths:
         row = table.setdefault(str(depth), {})
         for batch in batches:
             for _ in range(2):  # the first run warms up
-                sequence += 1
-                directive = Directive(
-                    incarnation=1,
-                    sequence=sequence,
-                    table=DepthTable(depth_by_batch={1: depth}),
-                    lease_s=3600,
-                    reason="benchmark",
-                )
-                before = await engine.take(directive)
+                before = await _direct(engine, depth)
                 await _generate(engine._engine, batch, STEPS * (depth + 1) if engine.spec.device == "cpu" else STEPS)
                 after = engine.report(accepted=True)
             row[str(batch)] = round(_step_ms(before, after, depth, batch), 4)
+    await _direct(engine, 0)
     return table
+
+
+async def _direct(engine: DirectedEngine, depth: int) -> EngineReport:
+    directive = Directive(
+        incarnation=1,
+        sequence=time.monotonic_ns(),
+        table=DepthTable(depth_by_batch={1: depth}),
+        lease_s=3600,
+        reason="benchmark",
+    )
+    return await engine.take(directive)
 
 
 def _step_ms(before: EngineReport, after: EngineReport, depth: int, batch: int) -> float:
@@ -121,33 +163,81 @@ def _step_ms(before: EngineReport, after: EngineReport, depth: int, batch: int) 
     return 1e3 * (t1 - t0) / (n1 - n0)
 
 
-async def _plain(spec: EngineSpec, folder: Path, batches: Sequence[int]) -> dict[str, float]:
-    """Milliseconds of a step by batch size, in an engine that never speculates."""
+async def _switches(engine: DirectedEngine, depths: Sequence[int], batches: Sequence[int]) -> list[dict[str, float]]:
+    """First steps after a switch, between random depths all the time: what they took over a usual step at their depth.
+
+    Out of depth 0 leads one more step at depth 0 with the whole draft-extend; it counts as a usual step here.
+    """
+    rng = random.Random(0)
+    tokens = 400 if engine.spec.device == "cpu" else 1500
+    found = []
+    for batch in batches:
+        running = asyncio.ensure_future(_generate(engine._engine, batch, tokens))
+        first = engine.report(accepted=True)
+        while not running.done():
+            await _direct(engine, rng.choice(depths))
+            await asyncio.sleep(0.06)
+        last = engine.report(accepted=True)
+        counters = engine._ranks[0].read()
+        rows = [row for row in counters.switch_steps.tolist() if row[2] == batch]
+        usual = {depth: _step_ms(first, last, depth, batch) for depth in depths}
+        costs = sorted(1e3 * seconds - usual[int(to)] for _, to, _, seconds in rows)
+        found.append(
+            {
+                "batch": batch,
+                "switches": len(costs),
+                "median_ms": round(statistics.median(costs), 3),
+                "p99_ms": round(costs[int(0.99 * len(costs))], 3),
+                "plain_step_ms": round(usual[0], 3),
+            }
+        )
+    return found
+
+
+def _plain_engine(spec: EngineSpec, folder: Path) -> Any:
+    """An engine that never speculates."""
     import sglang
 
     from workers.launch import sglang_arguments
 
     arguments = {key: value for key, value in sglang_arguments(spec, folder).items() if not key.startswith("speculative_")}
-    engine = sglang.Engine(**arguments)
+    return sglang.Engine(**arguments)
+
+
+async def _one_token_steps(engine: Any, batches: Sequence[int], rounds: int) -> Row:
+    """Milliseconds of a step that yields one token, by batch size: the median of some rounds."""
     row = {}
     for batch in batches:
-        times = {}
-        for tokens in (8, 8, 136, 136):  # twice: the first warms up
-            began = time.perf_counter()
-            await _generate(engine, batch, tokens)
-            times[tokens] = time.perf_counter() - began
-        row[str(batch)] = round(1e3 * (times[136] - times[8]) / 128, 4)
-    engine.shutdown()
+        await _tokens_ms(engine, batch)  # warms up
+        row[str(batch)] = round(statistics.median([await _tokens_ms(engine, batch) for _ in range(rounds)]), 4)
     return row
+
+
+async def _tokens_ms(engine: Any, batch: int) -> float:
+    """Milliseconds between two tokens of the request that came last, so that the batch is full while it streams."""
+    others = asyncio.ensure_future(_generate(engine, batch - 1, FIRST + TIMED + 4)) if batch > 1 else None
+    await asyncio.sleep(0.01)
+    params = {"temperature": 0, "max_new_tokens": FIRST + TIMED, "ignore_eos": True}
+    stream = await engine.async_generate(input_ids=_prompts(engine, 1, seed=0)[0], sampling_params=params, stream=True)
+    seen: list[tuple[int, float]] = []
+    async for chunk in stream:
+        seen.append((chunk["meta_info"]["completion_tokens"], time.perf_counter()))
+    if others is not None:
+        await others
+    start = next((n, at) for n, at in seen if n >= FIRST)
+    return 1e3 * (seen[-1][1] - start[1]) / (seen[-1][0] - start[0])
 
 
 async def _generate(engine: Any, batch: int, tokens: int) -> None:
     """Answer `batch` prompts of random tokens at once, with `tokens` tokens each."""
-    rng = random.Random(batch)
-    length = CONTEXT if engine.server_args.device == "cuda" else 64
-    prompts = [[rng.randrange(2, 2000) for _ in range(length)] for _ in range(batch)]
     params = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
-    await engine.async_generate(input_ids=prompts, sampling_params=params)
+    await engine.async_generate(input_ids=_prompts(engine, batch, seed=batch), sampling_params=params)
+
+
+def _prompts(engine: Any, count: int, seed: int) -> list[list[int]]:
+    rng = random.Random(seed)
+    length = CONTEXT if engine.server_args.device == "cuda" else 64
+    return [[rng.randrange(2, 2000) for _ in range(length)] for _ in range(count)]
 
 
 def _machine(device: str) -> str:
@@ -160,9 +250,26 @@ def _machine(device: str) -> str:
 def _table(result: dict[str, Any]) -> str:
     batches = list(result["plain_step_ms"])
     lines = ["| ms a step | " + " | ".join(f"batch {b}" for b in batches) + " |", "|---" * (len(batches) + 1) + "|"]
-    lines.append("| no speculation | " + " | ".join(f"{result['plain_step_ms'][b]:.2f}" for b in batches) + " |")
+
+    def add(name: str, row: Row, form: str = "{:.2f}") -> None:
+        lines.append(f"| {name} | " + " | ".join(form.format(row[b]) if b in row else "" for b in batches) + " |")
+
+    plain = result["plain_step_ms"]
+    add("no speculation", plain)
+    for name, key in [
+        ("depth 0", "depth_0_step_ms"),
+        ("depth 0, whole draft-extend", "whole_extend_step_ms"),
+        ("depth 0, draft-extend skipped (cold)", "skipped_extend_step_ms"),
+    ]:
+        add(name, result[key])
+        add("over no speculation", {b: result[key][b] / plain[b] for b in plain}, "{:.3f}")
     for depth, row in result["step_ms"].items():
-        lines.append(f"| depth {depth} | " + " | ".join(f"{row[b]:.2f}" if b in row else "" for b in batches) + " |")
+        add(f"depth {depth}, by its counters", row)
+    lines += ["", "| batch | switches | cost of a switch: median, p99 (ms) | a step at depth 0 (ms) |", "|---|---|---|---|"]
+    lines += [
+        f"| {s['batch']} | {s['switches']} | {s['median_ms']:.2f}, {s['p99_ms']:.2f} | {s['plain_step_ms']:.2f} |"
+        for s in result["switches"]
+    ]
     return "\n".join([f"{result['machine']}; {result['software']}", "", *lines])
 
 

@@ -111,6 +111,14 @@ class RankState(Message):
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")
 
 
+class DraftWork(Message):
+    """What the draft did in decode steps, since the engine started."""
+
+    passes: int = Field(0, ge=0, description="Whole passes of the draft model, each with its LM head.")
+    set_aside: int = Field(0, ge=0, description="Positions, decoded at depth 0, whose K and V were put off.")
+    writes: int = Field(0, ge=0, description="Times that K and V put off were computed, for all such positions at once.")
+
+
 class EngineReport(Message):
     """An engine's answer to a directive. All counters are totals since the engine started."""
 
@@ -127,6 +135,7 @@ class EngineReport(Message):
     tokens: int = Field(ge=0, description="Tokens that decode steps yielded, bonus tokens included.")
     requests: int = Field(ge=0, description="Decode steps summed over their requests: tokens / requests is the accept length.")
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")
+    draft: DraftWork = Field(DraftWork(), description="What the draft did.")
     ranks: tuple[RankState, ...] = Field(description="Readback of every tensor-parallel rank.")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-_MAGIC = 0x5BEC_F1EE_0001
+_MAGIC = 0x5BEC_F1EE_0002
 _SCALARS = (
     "sequence",
     "magic",
@@ -30,8 +30,13 @@ _SCALARS = (
     "tokens",
     "requests",
     "batch",
+    "draft_passes",
+    "draft_set_aside",
+    "draft_writes",
+    "switches_kept",
 )
 _READ_TRIES = 1000
+SWITCHES_KEPT = 256
 
 
 @dataclass
@@ -46,6 +51,7 @@ class Counters:
     step_count: NDArray[np.int64]  # [D, B]
     timed_count: NDArray[np.int64]  # [D, B]
     seconds: NDArray[np.float64]  # [D, B]
+    switch_steps: NDArray[np.float64]  # [SWITCHES_KEPT, 4]: last first steps after a switch: from, to, batch size, seconds
 
     @classmethod
     def _over(cls, buffer: bytes | mmap.mmap, depths: int, sizes: int) -> Counters:
@@ -61,13 +67,14 @@ class Counters:
         return cls(
             take((len(_SCALARS),), np.int64), take((depths,), np.int64), take((sizes,), np.int64), take((depths,), np.int64),
             take((depths,), np.int64), take(grid, np.int64), take(grid, np.int64), take(grid, np.float64),  # type: ignore[arg-type]
+            take((SWITCHES_KEPT, 4), np.float64),  # type: ignore[arg-type]
         )  # fmt: skip
 
     @classmethod
     def create(cls, path: Path, candidates: Sequence[int], sizes: Sequence[int]) -> Counters:
         """Make the block; `path` appears only when it is complete."""
         depths = max(candidates) + 1
-        length = 8 * (len(_SCALARS) + 3 * depths + len(sizes) + 3 * depths * len(sizes))
+        length = 8 * (len(_SCALARS) + 3 * depths + len(sizes) + 3 * depths * len(sizes) + 4 * SWITCHES_KEPT)
         draft = path.with_suffix(".new")
         with open(draft, "w+b") as file:
             file.truncate(length)

@@ -42,6 +42,8 @@ class DirectivePolicy:
         self.table = table
         self.revision = 0
         self.graph_sizes: list[int] | None = None
+        self.held_off = False
+        """While true, depth 0 whatever the table says."""
 
     def put(self, table: DepthTable, revision: int) -> None:
         """Put a table in force, from the next decode step on.
@@ -69,7 +71,7 @@ class DirectivePolicy:
         return self.graph_sizes
 
     def get_steps_for_batch(self, batch_size: int) -> int:
-        return self.table.depth(self.padded(batch_size))
+        return 0 if self.held_off else self.table.depth(self.padded(batch_size))
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
         """A table changes only through a directive, never by what a rank has seen."""

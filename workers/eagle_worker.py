@@ -14,20 +14,26 @@ from sglang.srt.managers.io_struct import SetInternalStateReq, SetInternalStateR
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler import GenerationBatchResult
 from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative import eagle_worker_v2
 from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cluster.protocol import DepthTable
 from workers.counters import Counters
 from workers.directive import DirectivePolicy, decode
+from workers.draft_worker import KeepingDraftWorker
 from workers.plugin import COUNTERS_ENV
 from workers.recorder import Recorder
+
+# `EAGLEWorkerV2` makes its draft worker by this name.
+eagle_worker_v2.EagleDraftWorker = KeepingDraftWorker
 
 
 class DirectedEagleWorker(EAGLEWorkerV2):
     """`EAGLEWorkerV2` whose depth follows a `DepthTable`."""
 
     adaptive_controller: AdaptiveController | None
+    _draft_worker: KeepingDraftWorker
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,12 +53,30 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         counters = Counters.create(
             path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
         )
-        self.recorder = Recorder(counters, self.policy.padded)
+        self.recorder = Recorder(counters, self.policy.padded, self._draft_worker.work)
+
+    @property
+    def last_shared_read_runner(self) -> Any:
+        """Whose reads of shared buffers SGLang's scheduler waits for: the draft's, unless it had nothing to do."""
+        return self._target_worker.model_runner if self._draft_worker.has_set_aside else self._draft_worker.draft_runner
 
     def forward_batch_generation(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self.recorder.prefill_launched()
+            self._draft_worker.has_set_aside = False
+        else:
+            self._prepare_step(batch)
         return super().forward_batch_generation(batch, *args, **kwargs)
+
+    def _prepare_step(self, batch: ScheduleBatch) -> None:
+        """Decide what the draft has to do in this step.
+
+        Out of depth 0 leads one more step at depth 0, which runs the whole draft-extend: the next one drafts from it.
+        """
+        self.policy.held_off = False
+        off = self.policy.get_steps_for_batch(len(batch.reqs)) == 0
+        self._draft_worker.may_set_aside = off
+        self.policy.held_off = not off and self._draft_worker.any_cold(batch.reqs)
 
     def activate_step_by_batch(self, batch_size: int) -> None:
         super().activate_step_by_batch(batch_size)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workers.counters import Counters
+from workers.counters import SWITCHES_KEPT, Counters
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,16 @@ class _Step:
     depth: int
     batch: int
     follows_decode: bool
+    switched_from: int | None  # depth of the step before, if it was another
+
+
+@dataclass
+class DraftCounts:
+    """What the draft did in decode steps, counted since the engine started."""
+
+    passes: int = 0  # whole passes of the draft model, each with its LM head
+    set_aside: int = 0  # positions whose K and V were put off
+    writes: int = 0  # times that such K and V were computed
 
 
 class Recorder:
@@ -26,8 +36,15 @@ class Recorder:
     between would be charged to the step. An idle engine always starts over with a prefill, so idle time is never counted.
     """
 
-    def __init__(self, counters: Counters, padded: Callable[[int], int], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        padded: Callable[[int], int],
+        work: DraftCounts,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._counters = counters
+        self._work = work
         self._padded = padded
         self._clock = clock
         self._sizes = counters.sizes.tolist()
@@ -44,8 +61,8 @@ class Recorder:
         self._last_was_decode = False
 
     def step_launched(self, depth: int, batch: int) -> None:
-        self._in_flight.append(_Step(depth, batch, self._last_was_decode))
         switched = self._last_depth is not None and depth != self._last_depth
+        self._in_flight.append(_Step(depth, batch, self._last_was_decode, self._last_depth if switched else None))
         self._last_depth, self._last_was_decode = depth, True
         c = self._counters
         with c.writing():
@@ -61,11 +78,18 @@ class Recorder:
             if step.follows_decode:
                 c.timed_count[step.depth, size] += 1
                 c.seconds[step.depth, size] += now - self._verified_at
+                if step.switched_from is not None:
+                    row = c.get("switches_kept") % SWITCHES_KEPT
+                    c.switch_steps[row] = step.switched_from, step.depth, step.batch, now - self._verified_at
+                    c.put(switches_kept=c.get("switches_kept") + 1)
             for correct in correct_drafts:
                 c.reached[: min(correct + 1, step.depth)] += 1
                 c.accepted[:correct] += 1
             c.put(
                 tokens=c.get("tokens") + sum(correct_drafts) + len(correct_drafts),
                 requests=c.get("requests") + len(correct_drafts),
+                draft_passes=self._work.passes,
+                draft_set_aside=self._work.set_aside,
+                draft_writes=self._work.writes,
             )
         self._verified_at = now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.protocol import Acceptance, RankState, StepTime
+from cluster.protocol import Acceptance, DraftWork, RankState, StepTime
 from workers.counters import Counters
 
 
@@ -29,6 +29,9 @@ def counted(ranks: list[Counters]) -> dict[str, Any]:
         "tokens": first.get("tokens"),
         "requests": first.get("requests"),
         "switches": first.get("switches"),
+        "draft": DraftWork(
+            passes=first.get("draft_passes"), set_aside=first.get("draft_set_aside"), writes=first.get("draft_writes")
+        ),
         "ranks": tuple(
             RankState(
                 rank=rank,
