@@ -71,7 +71,7 @@ def _least(cost: Floats, crossing: Floats) -> Indices:
     """The path of least cost through each engine's batch sizes: a step over d depths costs d times `crossing`."""
     engines, depths, batches = cost.shape
     # Engines come last here, so that numpy runs along them.
-    total, crossing = np.ascontiguousarray(cost.transpose(2, 1, 0)), np.ascontiguousarray(crossing.T)
+    total, crossing = np.array(cost.transpose(2, 1, 0), order="C"), np.ascontiguousarray(crossing.T)
     index = np.arange(depths)
     apart = np.abs(index[:, None] - index)[:, :, None]
     for b in range(1, batches):

@@ -87,20 +87,18 @@ class Columns(Message):
 class Acceptance(Columns):
     """Counts by draft position, that of the first drafted token first."""
 
-    reached: tuple[Count, ...] = Field((), description="Verified tokens at the position whose predecessors were all accepted.")
-    accepted: tuple[Count, ...] = Field((), description="Those of them that were accepted.")
+    reached: tuple[Count, ...] = Field(description="Verified tokens at the position whose predecessors were all accepted.")
+    accepted: tuple[Count, ...] = Field(description="Those of them that were accepted.")
 
 
 class StepCounts(Columns):
     """Decode steps by depth and padded batch size, a row for each pair that ran."""
 
-    depth: tuple[Depth, ...] = Field((), description="Depth.")
-    batch: tuple[BatchSize, ...] = Field(
-        (), description="Batch size that was paid for: padded to the CUDA graph where there is one."
-    )
-    count: tuple[Count, ...] = Field((), description="Steps run.")
-    timed: tuple[Count, ...] = Field((), description="Steps whose time is known: a decode step came right before.")
-    seconds: tuple[Annotated[float, Field(ge=0)], ...] = Field((), description="Total time of the timed steps, in seconds.")
+    depth: tuple[Depth, ...]
+    batch: tuple[BatchSize, ...] = Field(description="Batch size that was paid for: padded to the CUDA graph where there is one.")
+    count: tuple[Count, ...] = Field(description="Steps run.")
+    timed: tuple[Count, ...] = Field(description="Steps whose time is known: a decode step came right before.")
+    seconds: tuple[Annotated[float, Field(ge=0)], ...] = Field(description="Total time of the timed steps, in seconds.")
 
 
 class Applied(Message):

@@ -94,7 +94,8 @@ def test_acceptance_that_falls_and_climbs_back(batch: int, engines: int) -> None
     print(f"\nbatch {batch}, {engines} engines: after the fall {shares[1][2]:.3f}, back above 0.9 after {back} s")
     # A fleet that stayed on sees both changes at once; one that went off has to find out by a probe.
     assert min(share for second, share in shares[1].items() if second >= 2) > 0.9
-    assert back <= 30
+    goes_off = 1 / H200[0][batch] > 1.2 / H200[1][batch]  # a step of depth 1 yields 1.2 tokens at an acceptance of 0.2
+    assert back <= (30 if goes_off else 2)
 
 
 @pytest.mark.parametrize("path", [p for p in SCENARIOS if p.stem.startswith("azure")], ids=lambda p: p.stem)

@@ -38,7 +38,7 @@ def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
         "candidate_depths": (0, 1, 3),
         "batch_sizes": (1, 2, 4, 8),
         "acceptance": Acceptance(reached=(0, 0, 0), accepted=(0, 0, 0)),
-        "steps": StepCounts(),
+        "steps": steps((3, 1, 0, 0, 0.0)),
         "tokens": 0,
         "requests": 0,
         "switches": 0,
