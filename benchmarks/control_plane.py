@@ -81,8 +81,9 @@ async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
 
 def _timed(report: EngineReport) -> tuple[int, float]:
     """Timed steps at the full batch, and their seconds."""
-    steps = [s for s in report.steps if s.batch == BATCH]
-    return sum(s.timed for s in steps), sum(s.seconds for s in steps)
+    steps = report.steps
+    rows = [i for i, batch in enumerate(steps.batch) if batch == BATCH]
+    return sum(steps.timed[i] for i in rows), sum(steps.seconds[i] for i in rows)
 
 
 async def _decode_for_ever(engine: DirectedEngine, seed: int) -> None:

@@ -156,8 +156,9 @@ def _step_ms(before: EngineReport, after: EngineReport, depth: int, batch: int) 
     """Mean time of the steps between two reports."""
 
     def total(report: EngineReport) -> tuple[int, float]:
-        cells = [s for s in report.steps if s.depth == depth and s.batch == batch]
-        return sum(s.timed for s in cells), sum(s.seconds for s in cells)
+        steps = report.steps
+        rows = [i for i, pair in enumerate(zip(steps.depth, steps.batch, strict=True)) if pair == (depth, batch)]
+        return sum(steps.timed[i] for i in rows), sum(steps.seconds[i] for i in rows)
 
     (n0, t0), (n1, t1) = total(before), total(after)
     return 1e3 * (t1 - t0) / (n1 - n0)

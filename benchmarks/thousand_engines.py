@@ -1,28 +1,39 @@
-"""`python -m benchmarks.thousand_engines`: time of one decide() for a thousand engines that all have something new to say.
+"""Time of one decide() for a thousand engines that all have something new to say, as one JSON object.
 
-Every engine pads to 35 batch sizes, has four depths, has run at all of them (so that its report lists 140 entries), and
-in each tick runs 30 steps at four batch sizes somewhere; acceptance differs between engines. Reports are made outside the
-timed part, as they come ready over the wire.
+    OMP_NUM_THREADS=1 python -m benchmarks.thousand_engines [ENGINES TICKS]
+
+One core is meant, so numpy gets one thread, as Ray has it in an actor of one CPU.
+
+Every engine pads to 35 batch sizes, has four depths, has run at all of them (so that its report lists 140 rows), and
+in each tick runs 32 steps at up to four batch sizes somewhere; acceptance differs between engines. Reports come out of
+pickles, as Ray brings them, and replace those of the tick before in a window of each engine, as in the controller. That
+happens outside the timed part. The garbage collector runs when it likes; what it takes within decide() counts.
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import pickle
 import random
 import statistics
 import sys
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from cluster.goodput import GoodputPolicy
 from cluster.profile import Profile
-from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepTime
+from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepCounts
+from cluster.window import ReportWindow
 
 SIZES = (1, 2, 4, 8, *range(12, 65, 4), *range(72, 129, 8), *range(144, 257, 16))
 DEPTHS = (0, 1, 3, 5)
+TICK_S = 0.2
 
 
 class Engine:
-    """Counters that grow by a tick of 200 ms at a time."""
+    """Counters that grow by a tick at a time."""
 
     def __init__(self, index: int, profile: Profile) -> None:
         self.name = f"engine-{index}"
@@ -46,6 +57,8 @@ class Engine:
                 self.reached[i] += left
                 left = round(left * self.accepts)
                 self.accepted[i] += left
+        depths, batches = zip(*self.steps, strict=True)
+        counts, seconds_of = zip(*self.steps.values(), strict=True)
         return EngineReport(
             engine=self.name,
             incarnation=1,
@@ -55,8 +68,8 @@ class Engine:
             depth=0,
             candidate_depths=DEPTHS,
             batch_sizes=SIZES,
-            acceptance=tuple(Acceptance(reached=r, accepted=a) for r, a in zip(self.reached, self.accepted, strict=True)),
-            steps=tuple(StepTime(depth=k, batch=b, steps=n, timed=n, seconds=s) for (k, b), (n, s) in self.steps.items()),
+            acceptance=Acceptance(reached=tuple(self.reached), accepted=tuple(self.accepted)),
+            steps=StepCounts(depth=depths, batch=batches, count=counts, timed=counts, seconds=seconds_of),
             tokens=self.requests,
             requests=self.requests,
             switches=0,
@@ -64,24 +77,63 @@ class Engine:
         )
 
 
-def ticks(engines: int, count: int) -> Iterator[float]:
-    """Seconds of processor time of each decide(), on one core."""
+class Tick(NamedTuple):
+    """What one decide() took."""
+
+    ms: float  # of processor time
+    collecting_ms: float  # of it, in the garbage collector
+
+
+class _Collector:
+    """Adds up the processor time of collections."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.process_time()
+        else:
+            self.seconds += time.process_time() - self._began
+
+
+def ticks(engines: int, count: int) -> Iterator[Tick]:
+    """Time of each decide() on one core."""
     profile = Profile.load("h200_llama8b_eagle3")
     policy, fleet = GoodputPolicy(), [Engine(i, profile) for i in range(engines)]
-    for tick in range(count):
-        reports = {engine.name: engine.tick() for engine in fleet}
-        start = time.process_time()
-        plans = policy.decide(reports, tick * 0.2)
-        yield time.process_time() - start
-        for engine in fleet:
-            engine.table = plans[engine.name].table
+    windows = [ReportWindow() for _ in fleet]
+    reports: dict[str, EngineReport] = {}
+    collector = _Collector()
+    gc.callbacks.append(collector)
+    try:
+        for tick in range(count):
+            for engine, window in zip(fleet, windows, strict=True):
+                reports[engine.name] = report = pickle.loads(pickle.dumps(engine.tick()))
+                window.add(tick * TICK_S, report)
+            collector.seconds = 0.0
+            start = time.process_time()
+            plans = policy.decide(reports, tick * TICK_S)
+            yield Tick(1e3 * (time.process_time() - start), 1e3 * collector.seconds)
+            for engine in fleet:
+                engine.table = plans[engine.name].table
+    finally:
+        gc.callbacks.remove(collector)
+
+
+def main() -> None:
+    engines, count = (int(arg) for arg in (sys.argv[1:] or ("1000", "100")))
+    first, *others = ticks(engines, 1 + count)
+    times = [tick.ms for tick in others]
+    figures = {
+        "median_ms": statistics.median(times),
+        "p95_ms": statistics.quantiles(times, n=20)[-1],
+        "slowest_ms": max(times),
+        "longest_collecting_ms": max(tick.collecting_ms for tick in others),
+        "first_ms": first.ms,  # takes in all that the engines ever counted
+    }
+    print(json.dumps({"engines": engines, "ticks": count, **{name: round(ms, 1) for name, ms in figures.items()}}))
 
 
 if __name__ == "__main__":
-    engines = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    first, *times = [1e3 * t for t in ticks(engines, 60)]
-    late = statistics.quantiles(times, n=20)[-1]
-    print(
-        f"{engines} engines: median {statistics.median(times):.0f} ms, 95% below {late:.0f} ms, slowest {max(times):.0f} ms; "
-        f"the first tick, which takes in all that they ever counted, {first:.0f} ms"
-    )
+    main()

@@ -54,13 +54,12 @@ def choose(log_goodput: Floats, current: Indices, free: Mask, visits: Floats, ga
     as frequent as the less visited of the two. Without `free` (the dwell time is not over) the current depth stays,
     unless it is ruled out.
     """
-    best = log_goodput.max(axis=1, keepdims=True)
-    cost = np.minimum(best - log_goodput, _NEVER)
-    index = np.arange(log_goodput.shape[1])[None, :, None]
-    is_current = index == current[:, None, :]
-    known = is_current.any(axis=1, keepdims=True)
-    held = known & ~free[:, None, :] & ((cost < _NEVER) & is_current).any(axis=1, keepdims=True)
-    cost = cost + np.where(known & ~is_current, np.where(held, _NEVER, np.log1p(gain)), 0.0)
+    cost = np.minimum(log_goodput.max(axis=1, keepdims=True) - log_goodput, _NEVER)
+    known, at = current >= 0, np.maximum(current, 0)[:, None, :]
+    stay = np.take_along_axis(cost, at, axis=1)
+    held = known & ~free & (stay[:, 0] < _NEVER)
+    cost += np.where(known, np.where(held, _NEVER, np.log1p(gain)), 0.0)[:, None, :]
+    np.put_along_axis(cost, at, stay, axis=1)
     crossings = np.minimum(visits[:, :-1], visits[:, 1:])
     if switch_steps == 0 or not crossings.any():
         independent: Indices = cost.argmin(axis=1)
@@ -71,16 +70,14 @@ def choose(log_goodput: Floats, current: Indices, free: Mask, visits: Floats, ga
 def _least(cost: Floats, crossing: Floats) -> Indices:
     """The path of least cost through each engine's batch sizes: a step over d depths costs d times `crossing`."""
     engines, depths, batches = cost.shape
-    apart = np.abs(np.subtract.outer(np.arange(depths), np.arange(depths)))[None]
-    total = cost[:, :, 0]
-    origin = np.zeros((batches, engines, depths), dtype=np.int64)
+    # Engines come last here, so that numpy runs along them.
+    total, crossing = np.array(cost.transpose(2, 1, 0), order="C"), np.ascontiguousarray(crossing.T)
+    index = np.arange(depths)
+    apart = np.abs(index[:, None] - index)[:, :, None]
     for b in range(1, batches):
-        via = total[:, :, None] + crossing[:, b - 1, None, None] * apart
-        origin[b] = via.argmin(axis=1)
-        total = via.min(axis=1) + cost[:, :, b]
-    path = np.empty((engines, batches), dtype=np.int64)
-    path[:, -1] = total.argmin(axis=1)
-    every = np.arange(engines)
+        total[b] += (total[b - 1] + apart * crossing[b - 1]).min(axis=1)
+    path = np.empty((batches, engines), dtype=np.int64)
+    path[-1] = total[-1].argmin(axis=0)
     for b in range(batches - 1, 0, -1):
-        path[:, b - 1] = origin[b, every, path[:, b]]
-    return path
+        path[b - 1] = (total[b - 1] + np.abs(index[:, None] - path[b]) * crossing[b - 1]).argmin(axis=0)
+    return path.T

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster.acceptance import Floats
+from cluster.acceptance import POSITIONS, Floats
+from cluster.choice import Indices
 from cluster.deltas import Steps
 from cluster.profile import StepTimes
 
@@ -34,6 +35,7 @@ STEP_NOISE = 0.2  # assumed log deviation of one step's time
 TICK_NOISE = 0.01  # and what averaging over steps does not take away
 DRIFT = 0.02  # log deviation that a measurement gathers in a minute
 RECENT = 15  # ticks of each place whose median counts
+DEPTHS = POSITIONS + 1  # that there are: from 0 on
 REFRESH_S = 1.0  # how long the same places may wait to be fitted again
 
 
@@ -55,14 +57,9 @@ class _Place:
     """Recent measurements at one depth and place on the batch axis, relative to the prior mean."""
 
     depth: int
-    recent: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    # Of each tick: median over engines, steps that it rests on, and mean logarithm of the batch size.
+    recent: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
     measured_at: float = 0.0
-
-    def summary(self) -> tuple[float, float, float]:
-        """Median, steps that it rests on, and mean logarithm of the batch size."""
-        value = _median([(v, n) for v, n, _ in self.recent])
-        steps = sum(n for _, n, _ in self.recent)
-        return value, steps, sum(n * lb for _, n, lb in self.recent) / steps
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,8 @@ class CostModel:
         self._batches = tuple(batches)
         self._floors = np.array(floors)
         self._places: dict[tuple[int, int], _Place] = {}
-        self._known: dict[tuple[int, int], tuple[tuple[int, int], float]] = {}  # place and prior mean of (depth, batch)
+        # Place and prior mean of a depth and batch size, by depth + DEPTHS * batch.
+        self._known: dict[int, tuple[tuple[int, int], float]] = {}
         self._grid_mean = np.array([[self._mean(k, b) for b in batches] for k in depths])
         self._fit: Costs | None = None
         self._fitted_at = float("-inf")
@@ -104,26 +102,23 @@ class CostModel:
         if not use.any():
             return
         timed, seconds = timed[use], seconds[use]
-        pairs, of = np.unique(np.array([new.depth, new.batch])[:, use], axis=1, return_inverse=True)
-        known = [self._known.get((k, b)) or self._know(k, b) for k, b in pairs.T.tolist()]
+        depth, batch = np.array(new.depth)[use], np.array(new.batch)[use]
+        codes, of = np.unique(depth + DEPTHS * batch, return_inverse=True)  # numbers sort faster than pairs
+        known = [self._known.get(code) or self._know(code) for code in codes.tolist()]
         values = np.log(seconds / timed) - np.array([mean for _, mean in known])[of]
-        log_batch = np.log(pairs[1])[of]
-        keys, at = np.unique(np.array([key for key, _ in known]), axis=0, return_inverse=True)
-        at = at.reshape(-1)[of.reshape(-1)]
-        order = np.argsort(at, kind="stable")
-        ends = np.cumsum(np.bincount(at, minlength=len(keys)))
-        for key, these in zip(keys.tolist(), np.split(order, ends[:-1]), strict=True):
-            self._add(now, (key[0], key[1]), values[these], timed[these], log_batch[these])
-
-    def _add(self, now: float, key: tuple[int, int], values: Floats, timed: Floats, log_batch: Floats) -> None:
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = _Place(key[0])
-            self._stale = True
-        steps = int(timed.sum())
-        value = _median(list(zip(values.tolist(), timed.tolist(), strict=True)))
-        place.recent.append((value, steps, float(timed @ log_batch) / steps))
-        place.measured_at = now
+        keys = sorted({key for key, _ in known})
+        number = {key: i for i, key in enumerate(keys)}
+        at = np.array([number[key] for key, _ in known])[of]
+        steps = np.bincount(at, timed)
+        log_batch = np.bincount(at, timed * np.log(batch)) / steps
+        value = medians(values, timed, at)
+        for key, measured in zip(keys, zip(value.tolist(), steps.tolist(), log_batch.tolist(), strict=True), strict=True):
+            place = self._places.get(key)
+            if place is None:
+                place = self._places[key] = _Place(key[0])
+                self._stale = True
+            place.recent.append(measured)
+            place.measured_at = now
 
     def costs(self, now: float) -> Costs:
         """The fit. Recomputed at once where a new place was measured, otherwise every `REFRESH_S` seconds."""
@@ -131,9 +126,10 @@ class CostModel:
             self._fit, self._fitted_at, self._stale = self._fitted(now), now, False
         return self._fit
 
-    def _know(self, depth: int, batch: int) -> tuple[tuple[int, int], float]:
+    def _know(self, code: int) -> tuple[tuple[int, int], float]:
+        batch, depth = divmod(code, DEPTHS)
         place = max(0, int(np.searchsorted(self._floors, batch, side="right")) - 1)
-        known = self._known[depth, batch] = (depth, place), self._mean(depth, batch)
+        known = self._known[code] = (depth, place), self._mean(depth, batch)
         return known
 
     def _mean(self, depth: int, batch: float) -> float:
@@ -151,9 +147,13 @@ class CostModel:
         prior_blocks = self._kernel(own_u[:, :, None], own_v[:, :, None], own_u[:, None, :], own_v[:, None, :])
         if not self._places:
             return Costs(self._grid_mean, prior_blocks)
-        seen = [(place.depth, place.measured_at, *place.summary()) for place in self._places.values()]
-        seen_depth, at, value, steps, seen_v = (np.array(column, dtype=float) for column in zip(*seen, strict=True))
-        seen_u = np.log1p(seen_depth)
+        seen = list(self._places.values())
+        of = np.repeat(np.arange(len(seen)), [len(place.recent) for place in seen])
+        recent, weight, log_batch = np.array([measured for place in seen for measured in place.recent]).T
+        value, steps = medians(recent, weight, of), np.bincount(of, weight)
+        seen_u = np.log1p(np.array([place.depth for place in seen], dtype=float))
+        seen_v = np.bincount(of, weight * log_batch) / steps
+        at = np.array([place.measured_at for place in seen])
         noise = STEP_NOISE**2 / steps + TICK_NOISE**2 + DRIFT**2 * np.maximum(0.0, now - at) / 60.0
         between = self._kernel(seen_u[:, None], seen_v[:, None], seen_u[None, :], seen_v[None, :]) + np.diag(noise)
         across = self._kernel(u[:, None], v[:, None], seen_u[None, :], seen_v[None, :])
@@ -203,14 +203,13 @@ def _rising(values: list[float], weights: list[float]) -> list[float]:
     return [value for value, _, n in pools for _ in range(n)]
 
 
-def _median(weighted: list[tuple[float, int]]) -> float:
-    """Weighted median; between two halves of equal weight, their mean."""
-    weighted = sorted(weighted)
-    half, below = sum(weight for _, weight in weighted) / 2, 0.0
-    for i, (value, weight) in enumerate(weighted):
-        below += weight
-        if below > half:
-            return value
-        if below == half:
-            return (value + weighted[i + 1][0]) / 2
-    return weighted[-1][0]
+def medians(values: Floats, weights: Floats, group: Indices) -> Floats:
+    """Weighted median of each group 0, 1, ..., none of which may be empty; between two halves of equal weight, their mean."""
+    order = np.lexsort((values, group))
+    values, below = values[order], np.cumsum(weights[order])
+    ends = np.cumsum(np.bincount(group))
+    half = (below[ends - 1] + np.concatenate([[0.0], below[ends[:-1] - 1]])) / 2
+    low = np.searchsorted(below, half)
+    high = low + (below[low] == half)
+    result: Floats = (values[low] + values[high]) / 2
+    return result

@@ -5,13 +5,12 @@ Kept in flat lists of numbers, so that a thousand engines can be looked at toget
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from operator import attrgetter, ne
+from operator import gt, sub
 
-from cluster.protocol import DepthTable, EngineReport
-
-_STEPS = attrgetter("steps")
+from cluster.protocol import DepthTable, EngineReport, StepCounts
 
 
 @dataclass
@@ -25,7 +24,7 @@ class Drafts:
     reached: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
 
-    def add(self, engine: str, reached: list[int], accepted: list[int]) -> None:
+    def add(self, engine: str, reached: Sequence[int], accepted: Sequence[int]) -> None:
         """Add one engine's new counts by position."""
         self.owner += [len(self.engines)] * len(reached)
         self.engines.append(engine)
@@ -48,26 +47,25 @@ class Steps:
     timed: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
-    def begin(self, engine: str, table: DepthTable | None) -> None:
-        """Begin one engine's entries."""
+    def add(
+        self,
+        engine: str,
+        table: DepthTable | None,
+        depth: Sequence[int],
+        batch: Sequence[int],
+        steps: Sequence[int],
+        timed: Sequence[int],
+        seconds: Sequence[float],
+    ) -> None:
+        """Add one engine's new steps by depth and batch size."""
+        self.owner += [len(self.engines)] * len(depth)
         self.engines.append(engine)
         self.tables.append(table)
-
-    def add(self, depth: int, batch: int, steps: int, timed: int, seconds: float) -> None:
-        """Add an entry of the engine begun last."""
-        self.owner.append(len(self.engines) - 1)
-        self.depth.append(depth)
-        self.batch.append(batch)
-        self.steps.append(steps)
-        self.timed.append(timed)
-        self.seconds.append(seconds)
-
-
-@dataclass
-class _Total:
-    steps: int = 0
-    timed: int = 0
-    seconds: float = 0.0
+        self.depth += depth
+        self.batch += batch
+        self.steps += steps
+        self.timed += timed
+        self.seconds += seconds
 
 
 @dataclass
@@ -78,46 +76,55 @@ class Counters:
     _incarnation: int = -1
     _requests: int = 0
     _table: DepthTable | None = None
-    _reached: list[int] = field(default_factory=list)
-    _accepted: list[int] = field(default_factory=list)
-    _order: list[int] = field(default_factory=list)  # steps of each entry, in the report's order
-    _totals: dict[tuple[int, int], _Total] = field(default_factory=dict)
+    _reached: Sequence[int] = ()
+    _accepted: Sequence[int] = ()
+    _pairs: tuple[Sequence[int], Sequence[int]] = ((), ())  # depths and batch sizes of the columns below
+    _count: list[int] = field(default_factory=list)
+    _timed: list[int] = field(default_factory=list)
+    _seconds: list[float] = field(default_factory=list)
 
-    def take(self, engine: str, report: EngineReport, drafts: Drafts, steps: Steps | None) -> None:
-        """Add what a report has over the one before. The first adds all that its engine ever counted.
-
-        Without `steps` its steps are left for later: counters are totals.
-        """
+    def take(self, engine: str, report: EngineReport, drafts: Drafts, steps: Steps) -> None:
+        """Add what a report has over the one before. The first adds all that its engine ever counted."""
         if report.incarnation != self._incarnation or report.requests < self._requests:
-            self._reached, self._accepted, self._order, self._totals, self._table = [], [], [], {}, None
+            self._table, self._reached, self._accepted, self._pairs = None, (), (), ((), ())
         self._incarnation, self._requests = report.incarnation, report.requests
-        if steps is not None:
-            # Only a table that was in force at both ends is sure to have been in force in between.
-            table, before = report.applied.table, self._table
-            steady = before is not None and table.enabled and before.depth_by_batch == table.depth_by_batch
-            self._table = table
-            self._take_steps(engine, report, table if steady else None, steps)
-        reached, accepted = [c.reached for c in report.acceptance], [c.accepted for c in report.acceptance]
+        self._take_steps(engine, report, steps)
+        reached, accepted = report.acceptance.reached, report.acceptance.accepted
         if reached != self._reached:
-            old_reached, old_accepted = self._reached or [0] * len(reached), self._accepted or [0] * len(reached)
+            none = [0] * len(reached)
+            before = self._reached or none, self._accepted or none
+            drafts.add(engine, list(map(sub, reached, before[0])), list(map(sub, accepted, before[1])))
             self._reached, self._accepted = reached, accepted
-            new = [max(0, now - then) for now, then in zip(reached, old_reached, strict=False)]
-            drafts.add(engine, new, [max(0, now - then) for now, then in zip(accepted, old_accepted, strict=False)])
 
-    def _take_steps(self, engine: str, report: EngineReport, table: DepthTable | None, steps: Steps) -> None:
-        order, last = list(map(_STEPS, report.steps)), self._order
-        if order == last:
+    def _take_steps(self, engine: str, report: EngineReport, steps: Steps) -> None:
+        now, table, before = report.steps, report.applied.table, self._table
+        self._table = table
+        if (now.depth, now.batch) != self._pairs:
+            self._align(now)
+        count, timed, seconds = self._count, self._timed, self._seconds
+        # Most rows stay as they were.
+        rows = list(compress(range(len(count)), map(gt, now.count, count)))
+        if not rows:
             return
-        self._order = order
-        steps.begin(engine, table)
-        # Most entries stay as they were. Where the report lists the same ones as before, only the others need a look.
-        changed = compress(report.steps, map(ne, order, last)) if len(order) == len(last) else report.steps
-        for entry in changed:
-            key = (entry.depth, entry.batch)
-            total = self._totals.get(key)
-            if total is None:
-                total = self._totals[key] = _Total()
-            if entry.steps > total.steps:
-                timed, seconds = entry.timed - total.timed, entry.seconds - total.seconds
-                steps.add(*key, entry.steps - total.steps, max(0, timed), max(0.0, seconds))
-                total.steps, total.timed, total.seconds = entry.steps, entry.timed, entry.seconds
+        # Only a table that was in force at both ends is sure to have been in force in between.
+        steady = before is not None and table.enabled and before.depth_by_batch == table.depth_by_batch
+        steps.add(
+            engine,
+            table if steady else None,
+            [now.depth[i] for i in rows],
+            [now.batch[i] for i in rows],
+            [now.count[i] - count[i] for i in rows],
+            [now.timed[i] - timed[i] for i in rows],
+            [now.seconds[i] - seconds[i] for i in rows],
+        )
+        for i in rows:
+            count[i], timed[i], seconds[i] = now.count[i], now.timed[i], now.seconds[i]
+
+    def _align(self, now: StepCounts) -> None:
+        """Bring the totals into the order of a report that lists other rows, with nothing where one is new."""
+        at = {pair: i for i, pair in enumerate(zip(*self._pairs, strict=True))}
+        rows = [at.get(pair) for pair in zip(now.depth, now.batch, strict=True)]
+        self._pairs = now.depth, now.batch
+        self._count = [0 if i is None else self._count[i] for i in rows]
+        self._timed = [0 if i is None else self._timed[i] for i in rows]
+        self._seconds = [0.0 if i is None else self._seconds[i] for i in rows]

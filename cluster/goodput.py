@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, exp, expm1
+from math import exp, expm1
 
 import numpy as np
 from pydantic import Field
 
 from cluster.acceptance import AcceptanceModel, Floats
-from cluster.choice import Indices, expected_tokens, within_limit
+from cluster.choice import expected_tokens, within_limit
 from cluster.cost import Costs
 from cluster.deltas import Counters, Drafts, Steps
 from cluster.group import Group, Kind
 from cluster.policy import Plan
 from cluster.probe import Prober, View
 from cluster.profile import Profile, StepTimes
-from cluster.protocol import DepthTable, EngineReport, Message
+from cluster.protocol import EngineReport, Message
 
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
 LATELY_S = 5.0  # how long the batch sizes of an engine's last steps count as those it runs at
 FIRST_TICK_S = 0.2
-READ_AT_ONCE = 128  # engines whose step times are read in a tick
-ENTRIES_AT_ONCE = 4000  # new step times after which the others wait for their next turn
 REASON_S = 1.0  # how old the numbers in a reason may be
 
 
@@ -56,7 +54,7 @@ class PolicySettings(Message):
 @dataclass
 class _Engine:
     counters: Counters = field(default_factory=Counters)
-    kind: Kind | None = None
+    group: Group | None = None
     seen_at: float = 0.0
     plan: Plan | None = None
     planned_at: float = 0.0
@@ -73,15 +71,15 @@ class GoodputPolicy:
         self._engines: dict[str, _Engine] = {}
         self._groups: dict[Kind, Group] = {}
         self._probers: dict[Kind, Prober] = {}
-        self._tables: dict[tuple[Kind, bytes], DepthTable] = {}
         self._now: float | None = None
-        self._tick = 0
 
     def configure(self, settings: PolicySettings) -> None:
         """Follow other settings from the next tick on. Another profile starts the cost models over."""
         if settings.profile != self._settings.profile:
             self._prior = _load(settings)
             self._groups.clear()
+            for engine in self._engines.values():
+                engine.group = None
         self._settings = settings
         self._acceptance.half_life_s = settings.half_life_s
         for prober in self._probers.values():
@@ -94,48 +92,38 @@ class GoodputPolicy:
         members = self._take_in(reports, now)
         self._forget_absent(now)
         plans: dict[str, Plan] = {}
-        for kind, engines in members.items():
-            plans.update(self._plan(now, min(tick_s, 10.0), kind, engines))
+        for group, engines in members.items():
+            plans.update(self._plan(now, min(tick_s, 10.0), group, engines))
         return {engine: plans[engine] for engine in reports}
 
-    def _take_in(self, reports: Mapping[str, EngineReport], now: float) -> dict[Kind, list[str]]:
-        members: dict[Kind, list[str]] = {}
-        steps: dict[Kind, Steps] = {}
+    def _take_in(self, reports: Mapping[str, EngineReport], now: float) -> dict[Group, list[str]]:
+        members: dict[Group, list[str]] = {}
+        steps: dict[Group, Steps] = {}
         drafts = Drafts()
-        # A report lists steps for all depths and batch sizes. In a big fleet engines take turns at having theirs read.
-        stride = ceil(len(reports) / READ_AT_ONCE)
-        self._tick += 1
-        entries = 0
-        canaries = {prober.canary for prober in self._probers.values()}
-        for i, (name, report) in enumerate(reports.items()):
+        for name, report in reports.items():
             engine = self._engines.get(name) or self._engines.setdefault(name, _Engine())
             engine.seen_at = now
-            kind = Kind.of(name, report)
-            if kind != engine.kind:
-                self._move(name, engine, kind)
-            if kind not in members:
-                members[kind], steps[kind] = [], Steps()
-            members[kind].append(name)
-            before = len(steps[kind].owner)
-            turn = (i + self._tick) % stride == 0 and entries < ENTRIES_AT_ONCE
-            read = stride <= 1 or turn or name in canaries
-            engine.counters.take(name, report, drafts, steps[kind] if read else None)
-            entries += len(steps[kind].owner) - before
+            kind, group = Kind.of(name, report), engine.group
+            if group is None or group.kind != kind:
+                group = self._move(name, engine, kind)
+            if group not in members:
+                members[group], steps[group] = [], Steps()
+            members[group].append(name)
+            engine.counters.take(name, report, drafts, steps[group])
         self._acceptance.observe(now, drafts)
-        for kind in members:
-            group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
-            group.observe(now, steps[kind])
+        for group, new in steps.items():
+            group.observe(now, new)
         return members
 
-    def _plan(self, now: float, tick_s: float, kind: Kind, engines: list[str]) -> dict[str, Plan]:
-        settings, group = self._settings, self._groups[kind]
+    def _plan(self, now: float, tick_s: float, group: Group, engines: list[str]) -> dict[str, Plan]:
+        settings = self._settings
         costs, runnable = group.cost.costs(now), group.runnable(now)
         acceptance, deviation = self._acceptance.estimate(engines, max(1, *group.depths))
         log_tokens = np.log(expected_tokens(acceptance, group.depths))
-        log_tpot = costs.log_s[None] - log_tokens[:, :, None]
-        log_goodput = np.where(runnable, -log_tpot, -np.inf)
+        log_rate = log_tokens[:, :, None] - costs.log_s  # of one request, in tokens a second
+        log_goodput = np.where(runnable, log_rate, -np.inf)
         if settings.tpot_limit_ms is not None:
-            log_goodput = within_limit(log_goodput, np.exp(log_tpot), settings.tpot_limit_ms / 1e3)
+            log_goodput = within_limit(log_goodput, np.exp(-log_rate), settings.tpot_limit_ms / 1e3)
         rows = group.update(now, engines, log_goodput, settings.switch_gain, settings.dwell_s, settings.switch_steps)
         busy = [name for name, at in zip(engines, group.ran_at[rows].tolist(), strict=True) if now - at <= LATELY_S]
         probe = None
@@ -149,7 +137,7 @@ class GoodputPolicy:
                 step_s = sum(share * exp(costs.log_s[group.chosen[rows[i], place], place]) for place, share in places.items())
                 return View(places, acceptance[i], deviation[i], step_s, self._acceptance.undecided(name))
 
-            prober = self._probers.get(kind) or self._probers.setdefault(kind, Prober(*_probing(settings)))
+            prober = self._probers.get(group.kind) or self._probers.setdefault(group.kind, Prober(*_probing(settings)))
             probe = prober.probe(now, tick_s, group, busy, view, costs, runnable, settings.switch_gain)
         why = _Why(group, acceptance, log_tokens, costs)
         chosen, place = group.chosen[rows], group.last_visits[rows].argmax(axis=1).tolist()
@@ -158,9 +146,9 @@ class GoodputPolicy:
             if probe is not None and probe.engine == name:
                 tried = chosen[i].copy()
                 tried[list(probe.depths)] = list(probe.depths.values())
-                plans[name] = Plan(self._table(group, tried), probe.reason, probe=True)
+                plans[name] = Plan(group.table(tried), probe.reason, probe=True)
                 continue
-            engine, table = self._engines[name], self._table(group, chosen[i])
+            engine, table = self._engines[name], group.table(chosen[i])
             if engine.plan is None or engine.plan.table is not table or now - engine.planned_at >= REASON_S:
                 engine.plan = Plan(table, why.of(i, place[i], int(chosen[i, place[i]])))
                 # Spread over ticks, so that no tick has to find words for a whole fleet.
@@ -168,32 +156,22 @@ class GoodputPolicy:
             plans[name] = engine.plan
         return plans
 
-    def _table(self, group: Group, chosen: Indices) -> DepthTable:
-        key = (group.kind, chosen.tobytes())
-        if key not in self._tables:
-            if len(self._tables) > 10_000:
-                self._tables.clear()
-            depths = {1: group.depths[chosen[0]]}
-            last = depths[1]
-            for floor, k in zip(group.floors, chosen.tolist(), strict=True):
-                if group.depths[k] != last:
-                    depths[floor] = last = group.depths[k]
-            self._tables[key] = DepthTable(depth_by_batch=depths)
-        return self._tables[key]
-
-    def _move(self, name: str, engine: _Engine, kind: Kind) -> None:
-        if engine.kind is not None and engine.kind in self._groups:
-            self._groups[engine.kind].forget(name)
-        engine.kind, engine.plan = kind, None
+    def _move(self, name: str, engine: _Engine, kind: Kind) -> Group:
+        if engine.group is not None:
+            engine.group.forget(name)
+        group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
+        engine.group, engine.plan = group, None
+        return group
 
     def _forget_absent(self, now: float) -> None:
         for name in [name for name, engine in self._engines.items() if now - engine.seen_at > ABSENT_S]:
             engine = self._engines.pop(name)
             self._acceptance.forget(name)
-            if engine.kind is not None and engine.kind in self._groups:
-                self._groups[engine.kind].forget(name)
-            if engine.kind in self._probers:
-                self._probers[engine.kind].forget(name)
+            if engine.group is None:
+                continue
+            engine.group.forget(name)
+            if prober := self._probers.get(engine.group.kind):
+                prober.forget(name)
 
 
 class _Why:

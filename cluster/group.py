@@ -15,11 +15,12 @@ from cluster.choice import Indices, Mask, choose
 from cluster.cost import CostModel
 from cluster.deltas import Steps
 from cluster.profile import StepTimes
-from cluster.protocol import EngineReport
+from cluster.protocol import DepthTable, EngineReport
 
 NOT_RUN_S = 300.0  # how long a depth that an engine did not run though told to counts as one that it cannot run
 NOT_RUN_STEPS = 3  # steps at another depth that show it
 CHECKED = 32  # engines looked at for that in a tick
+TABLES = 10_000  # kept, so that engines of equal choices share one
 VISITS_S = 5.0  # half-life of what counts as the batch sizes that an engine runs at
 
 
@@ -70,6 +71,7 @@ class Group:
         self.last_visits: Floats = np.zeros((0, len(self.floors)))  # shares of its last steps, by (engine, place)
         self.ran_at: Floats = np.zeros(0)  # when each engine last reported steps
         self._turn = 0
+        self._tables: dict[bytes, DepthTable] = {}
         self._not_run_until: Floats = np.full((len(self.depths), len(self.floors)), -np.inf)
 
     def observe(self, now: float, new: Steps) -> None:
@@ -122,6 +124,20 @@ class Group:
         self.chosen[rows] = after
         self._changed_at[rows] = np.where((after != before) & (before >= 0), now, self._changed_at[rows])
         return rows
+
+    def table(self, chosen: Indices) -> DepthTable:
+        """The table of an engine's choices by place."""
+        key = chosen.tobytes()
+        if key not in self._tables:
+            if len(self._tables) >= TABLES:
+                self._tables.clear()
+            depths = {1: self.depths[chosen[0]]}
+            last = depths[1]
+            for floor, k in zip(self.floors, chosen.tolist(), strict=True):
+                if self.depths[k] != last:
+                    depths[floor] = last = self.depths[k]
+            self._tables[key] = DepthTable(depth_by_batch=depths)
+        return self._tables[key]
 
     def _rows(self, engines: Sequence[str]) -> Indices:
         for engine in engines:

@@ -169,11 +169,6 @@ class Prober:
     def _may_try(self, now: float, place: int, k: int) -> bool:
         return now >= self._trials.get((place, k), (0, -np.inf))[1]
 
-    @property
-    def canary(self) -> str | None:
-        """The engine that probes, or whose probe waits for its report."""
-        return None if self._running is None else self._running.engine
-
     def forget(self, engine: str) -> None:
         """Drop an engine that is no more."""
         self._intervals.pop(engine, None)

@@ -2,6 +2,7 @@
 
 Every model is frozen and forbids unknown fields, so that two versions that disagree fail loudly. Counters in a report
 only grow while an engine lives: a lost report costs nothing, and a reader takes differences between two of them.
+Tables in it are columns: five tuples of numbers are read and collected in a fraction of the time of a message for each row.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import bisect
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Depth = Annotated[int, Field(ge=0, le=16)]
 BatchSize = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
 
 
 class Message(BaseModel):
@@ -71,21 +73,32 @@ class Load(Message):
     kv_usage: float = Field(ge=0, description="Share of the KV cache in use, 0 to 1.")
 
 
-class Acceptance(Message):
-    """Counts of one draft position (0 is the first drafted token)."""
+class Columns(Message):
+    """A table; each field is a column, and all are equally long."""
 
-    reached: int = Field(0, ge=0, description="Verified tokens at this position whose predecessors were all accepted.")
-    accepted: int = Field(0, ge=0, description="Those of them that were accepted.")
+    @model_validator(mode="after")
+    def _equally_long(self) -> Columns:
+        lengths = {name: len(column) for name, column in self}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns must be equally long; got lengths {lengths}")
+        return self
 
 
-class StepTime(Message):
-    """Decode steps run at one depth and padded batch size."""
+class Acceptance(Columns):
+    """Counts by draft position, that of the first drafted token first."""
 
-    depth: Depth
-    batch: BatchSize = Field(description="Batch size that was paid for: padded to the CUDA graph where there is one.")
-    steps: int = Field(ge=0, description="Steps run.")
-    timed: int = Field(ge=0, description="Steps whose time is known: a decode step came right before.")
-    seconds: float = Field(ge=0, description="Total time of the timed steps, in seconds.")
+    reached: tuple[Count, ...] = Field(description="Verified tokens at the position whose predecessors were all accepted.")
+    accepted: tuple[Count, ...] = Field(description="Those of them that were accepted.")
+
+
+class StepCounts(Columns):
+    """Decode steps by depth and padded batch size, a row for each pair that ran."""
+
+    depth: tuple[Depth, ...]
+    batch: tuple[BatchSize, ...] = Field(description="Batch size that was paid for: padded to the CUDA graph where there is one.")
+    count: tuple[Count, ...] = Field(description="Steps run.")
+    timed: tuple[Count, ...] = Field(description="Steps whose time is known: a decode step came right before.")
+    seconds: tuple[Annotated[float, Field(ge=0)], ...] = Field(description="Total time of the timed steps, in seconds.")
 
 
 class Applied(Message):
@@ -130,8 +143,8 @@ class EngineReport(Message):
     depth: Depth = Field(description="Depth of the last decode step.")
     candidate_depths: tuple[Depth, ...] = Field(description="Depths that the engine can switch to.")
     batch_sizes: tuple[BatchSize, ...] = Field(description="CUDA graph batch sizes that steps are padded to; empty: none.")
-    acceptance: tuple[Acceptance, ...] = Field(description="Counts by draft position.")
-    steps: tuple[StepTime, ...] = Field(description="Counts and times by (depth, padded batch size).")
+    acceptance: Acceptance
+    steps: StepCounts
     tokens: int = Field(ge=0, description="Tokens that decode steps yielded, bonus tokens included.")
     requests: int = Field(ge=0, description="Decode steps summed over their requests: tokens / requests is the accept length.")
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")

@@ -26,7 +26,7 @@ import numpy as np
 
 from cluster.choice import expected_tokens
 from cluster.policy import Plan, Policy
-from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepTime
+from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepCounts
 from cluster.scenario import Scenario
 
 
@@ -175,6 +175,7 @@ class SimulatedEngine:
 
     def report(self) -> EngineReport:
         """Its counters, as the real engine reports them."""
+        steps = tuple(count.steps for count in self.counts.values())
         return EngineReport(
             engine=self.name,
             incarnation=1,
@@ -184,10 +185,13 @@ class SimulatedEngine:
             depth=self.depth or 0,
             candidate_depths=self.depths,
             batch_sizes=(),
-            acceptance=tuple(Acceptance(reached=r, accepted=a) for r, a in zip(self.reached, self.accepted, strict=True)),
-            steps=tuple(
-                StepTime(depth=depth, batch=batch, steps=count.steps, timed=count.steps, seconds=count.seconds)
-                for (depth, batch), count in self.counts.items()
+            acceptance=Acceptance(reached=tuple(self.reached), accepted=tuple(self.accepted)),
+            steps=StepCounts(
+                depth=tuple(depth for depth, _ in self.counts),
+                batch=tuple(batch for _, batch in self.counts),
+                count=steps,
+                timed=steps,
+                seconds=tuple(count.seconds for count in self.counts.values()),
             ),
             tokens=self.tokens,
             requests=self.requests,

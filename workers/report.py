@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.protocol import Acceptance, DraftWork, RankState, StepTime
+from cluster.protocol import Acceptance, DraftWork, RankState, StepCounts
 from workers.counters import Counters
 
 
@@ -12,19 +12,18 @@ def counted(ranks: list[Counters]) -> dict[str, Any]:
     """The counted fields of an `EngineReport`. All ranks run the same steps, so rank 0 speaks for the engine."""
     first = ranks[0]
     deepest = len(first.candidates) - 1
+    ran = first.step_count.nonzero()
+    depths, sizes = ran
     return {
         "depth": first.get("depth"),
         "candidate_depths": tuple(int(d) for d in first.candidates.nonzero()[0]),
-        "acceptance": tuple(Acceptance(reached=int(first.reached[i]), accepted=int(first.accepted[i])) for i in range(deepest)),
-        "steps": tuple(
-            StepTime(
-                depth=int(depth),
-                batch=int(first.sizes[size]),
-                steps=int(first.step_count[depth, size]),
-                timed=int(first.timed_count[depth, size]),
-                seconds=float(first.seconds[depth, size]),
-            )
-            for depth, size in zip(*first.step_count.nonzero(), strict=True)
+        "acceptance": Acceptance(reached=first.reached[:deepest].tolist(), accepted=first.accepted[:deepest].tolist()),
+        "steps": StepCounts(
+            depth=depths.tolist(),
+            batch=first.sizes[sizes].tolist(),
+            count=first.step_count[ran].tolist(),
+            timed=first.timed_count[ran].tolist(),
+            seconds=first.seconds[ran].tolist(),
         ),
         "tokens": first.get("tokens"),
         "requests": first.get("requests"),

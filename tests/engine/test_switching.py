@@ -28,11 +28,11 @@ def enabled(fleet: FleetStatus, wanted: bool) -> bool:
 
 
 def steps_with_draft(report: EngineReport) -> int:
-    return sum(s.steps for s in report.steps if s.depth > 0)
+    return sum(n for depth, n in zip(report.steps.depth, report.steps.count, strict=True) if depth > 0)
 
 
 def steps_without(report: EngineReport) -> int:
-    return sum(s.steps for s in report.steps if s.depth == 0)
+    return sum(n for depth, n in zip(report.steps.depth, report.steps.count, strict=True) if depth == 0)
 
 
 async def test_greedy_text_is_the_same_on_off_and_flipped_in_mid_stream(client: httpx.AsyncClient, prompts: list[str]) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import random
 import statistics
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,8 @@ from cluster.simulator import simulate
 H200 = Profile.load("h200_llama8b_eagle3").step_ms
 ACCEPTANCES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)
 BATCHES = (1, 8, 32, 64, 128)
-SCENARIOS = sorted((Path(__file__).parents[1] / "data" / "scenarios").glob("*.json"))
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "tests" / "data" / "scenarios").glob("*.json"))
 
 
 def scenario(phases: list[dict[str, Any]], prior: Any = "same", **fields: Any) -> Scenario:
@@ -89,7 +94,8 @@ def test_acceptance_that_falls_and_climbs_back(batch: int, engines: int) -> None
     print(f"\nbatch {batch}, {engines} engines: after the fall {shares[1][2]:.3f}, back above 0.9 after {back} s")
     # A fleet that stayed on sees both changes at once; one that went off has to find out by a probe.
     assert min(share for second, share in shares[1].items() if second >= 2) > 0.9
-    assert back <= 30
+    goes_off = 1 / H200[0][batch] > 1.2 / H200[1][batch]  # a step of depth 1 yields 1.2 tokens at an acceptance of 0.2
+    assert back <= (30 if goes_off else 2)
 
 
 @pytest.mark.parametrize("path", [p for p in SCENARIOS if p.stem.startswith("azure")], ids=lambda p: p.stem)
@@ -102,6 +108,17 @@ def test_batches_that_follow_real_arrivals(path: Path) -> None:
     print(f"{crossings:.1f} crossings in 1,000 steps")
     assert result.share >= 0.97
     assert result.switches_per_1000_steps <= crossings / 10
+
+
+def test_a_thousand_engines_are_decided_for_within_100_ms() -> None:
+    # A process of its own, because numpy reads how many threads it may use when it is imported.
+    command = [sys.executable, "-m", "benchmarks.thousand_engines", "1000", "30"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    print(f"\n{out}", end="")
+    took = json.loads(out)
+    assert took["median_ms"] < 100
+    assert took["p95_ms"] < 100
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda p: p.stem)

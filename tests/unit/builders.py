@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.protocol import Acceptance, Applied, DepthTable, Directive, EngineReport, Load, RankState, StepTime
+from cluster.protocol import Acceptance, Applied, DepthTable, Directive, EngineReport, Load, RankState, StepCounts
 from cluster.spec import EngineSpec
 
 
@@ -21,6 +21,12 @@ def spec(**fields: Any) -> EngineSpec:
     return EngineSpec(**fields)
 
 
+def steps(*rows: tuple[int, int, int, int, float]) -> StepCounts:
+    """From rows of depth, batch size, steps, timed steps and seconds."""
+    depth, batch, count, timed, seconds = zip(*rows, strict=True)
+    return StepCounts(depth=depth, batch=batch, count=count, timed=timed, seconds=seconds)
+
+
 def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
     values: dict[str, Any] = {
         "engine": engine,
@@ -31,8 +37,8 @@ def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
         "depth": 3,
         "candidate_depths": (0, 1, 3),
         "batch_sizes": (1, 2, 4, 8),
-        "acceptance": (Acceptance(), Acceptance(), Acceptance()),
-        "steps": (StepTime(depth=3, batch=1, steps=0, timed=0, seconds=0.0),),
+        "acceptance": Acceptance(reached=(0, 0, 0), accepted=(0, 0, 0)),
+        "steps": steps((3, 1, 0, 0, 0.0)),
         "tokens": 0,
         "requests": 0,
         "switches": 0,

@@ -24,9 +24,8 @@ def observe(costs: CostModel, now: float, *timed: tuple[int, int, float], steps:
     """One tick in which engines timed steps of (depth, batch) at so many milliseconds."""
     new = Steps()
     for engine in range(engines):
-        new.begin(f"engine-{engine}", None)
         for depth, batch, ms in timed:
-            new.add(depth, batch, steps, steps, steps * ms / 1e3)
+            new.add(f"engine-{engine}", None, [depth], [batch], [steps], [steps], [steps * ms / 1e3])
     costs.observe(now, new)
 
 
@@ -77,8 +76,8 @@ def test_an_outlier_moves_nothing(factor: float) -> None:
 def test_one_engine_that_lies_moves_nothing() -> None:
     costs, new = model(), Steps()
     for engine in range(5):
-        new.begin(f"engine-{engine}", None)
-        new.add(1, 32, 30, 30, 30 * H200.ms(1, 32) / 1e3 * (100.0 if engine == 0 else 1.0))
+        seconds = 30 * H200.ms(1, 32) / 1e3 * (100.0 if engine == 0 else 1.0)
+        new.add(f"engine-{engine}", None, [1], [32], [30], [30], [seconds])
     costs.observe(0.0, new)
     assert ms(costs, 1, 32) == pytest.approx(H200.ms(1, 32), rel=0.01)
 
@@ -92,8 +91,7 @@ def test_a_lasting_change_is_followed() -> None:
 
 def test_steps_that_nobody_timed_teach_nothing() -> None:
     costs, new = model(), Steps()
-    new.begin("engine-0", None)
-    new.add(1, 32, 10, 0, 0.0)
+    new.add("engine-0", None, [1], [32], [10], [0], [0.0])
     costs.observe(0.0, new)
     assert ms(costs, 1, 32) == pytest.approx(H200.ms(1, 32))
 

@@ -14,10 +14,10 @@ from cluster.evaluate import evaluate
 from cluster.goodput import GoodputPolicy, PolicySettings
 from cluster.policy import Plan
 from cluster.profile import Profile, packaged
-from cluster.protocol import Acceptance, DepthTable, EngineReport, StepTime
+from cluster.protocol import Acceptance, DepthTable, EngineReport
 from cluster.scenario import Scenario
 from cluster.simulator import simulate
-from tests.unit.builders import report
+from tests.unit.builders import report, steps
 
 H200 = Profile.load("h200_llama8b_eagle3")
 candidates = st.sets(st.integers(0, 16), min_size=1, max_size=6).map(sorted)
@@ -35,11 +35,15 @@ def fleets(draw: st.DrawFn) -> list[dict[str, EngineReport]]:
         for name in names:
             grow = draw(st.tuples(*[st.integers(0, 500)] * 4))
             counts[name] = [c + g for c, g in zip(counts[name], grow, strict=True)]
-            reached, accepted, steps, ms = counts[name]
-            accepted = min(accepted, reached)
-            step = StepTime(depth=depths[-1], batch=draw(st.sampled_from([1, 8, 64])), steps=steps, timed=steps, seconds=ms / 1e3)
-            positions = (Acceptance(reached=reached, accepted=accepted),) * max(1, depths[-1])
-            reports[name] = report(name, candidate_depths=tuple(depths), acceptance=positions, steps=(step,), batch_sizes=())
+            reached, accepted, count, ms = counts[name]
+            positions = max(1, depths[-1])
+            reports[name] = report(
+                name,
+                candidate_depths=tuple(depths),
+                acceptance=Acceptance(reached=(reached,) * positions, accepted=(min(accepted, reached),) * positions),
+                steps=steps((depths[-1], draw(st.sampled_from([1, 8, 64])), count, count, ms / 1e3)),
+                batch_sizes=(),
+            )
         ticks.append(reports)
     return ticks
 

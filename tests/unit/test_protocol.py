@@ -2,9 +2,9 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.policy import FixedPolicy, clamp
-from cluster.protocol import DepthTable, Directive
+from cluster.protocol import Acceptance, DepthTable, Directive, EngineReport, StepCounts
 from cluster.settings import ControllerSettings
-from tests.unit.builders import directive, report, table
+from tests.unit.builders import directive, report, steps, table
 
 
 @pytest.mark.parametrize(("batch", "depth"), [(1, 3), (8, 3), (9, 1), (32, 1), (33, 0), (10_000, 0)])
@@ -27,6 +27,18 @@ def test_messages_survive_json_and_refuse_unknown_fields() -> None:
     assert Directive.model_validate_json(sent.model_dump_json()) == sent
     with pytest.raises(ValidationError, match="surprise"):
         Directive.model_validate({**sent.model_dump(), "surprise": 1})
+
+
+def test_a_report_survives_json() -> None:
+    sent = report(acceptance=Acceptance(reached=(9, 3), accepted=(3, 1)), steps=steps((0, 1, 9, 8, 0.5), (3, 8, 2, 0, 0.0)))
+    assert EngineReport.model_validate_json(sent.model_dump_json()) == sent
+
+
+def test_columns_of_unlike_lengths_are_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match="'reached': 2, 'accepted': 1"):
+        Acceptance(reached=(9, 3), accepted=(3,))
+    with pytest.raises(ValidationError, match="'seconds': 0"):
+        StepCounts(depth=(3,), batch=(1,), count=(5,), timed=(5,), seconds=())
 
 
 def test_clamp_takes_the_deepest_candidate_that_is_not_deeper() -> None:

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.protocol import Acceptance, StepTime
+from cluster.protocol import Acceptance
+from tests.unit.builders import steps
 from workers.counters import Counters, CountersReader
-from workers.recorder import Recorder
+from workers.recorder import DraftCounts, Recorder
 from workers.report import counted
 
 
@@ -23,7 +24,7 @@ def clock() -> Clock:
 @pytest.fixture
 def recorder(tmp_path: Path, clock: Clock) -> Recorder:
     counters = Counters.create(tmp_path / "rank0", candidates=[0, 1, 3], sizes=[1, 2, 4])
-    return Recorder(counters, padded=lambda batch: {3: 4}.get(batch, batch), clock=clock)
+    return Recorder(counters, lambda batch: {3: 4}.get(batch, batch), DraftCounts(), clock)
 
 
 def read(tmp_path: Path) -> dict[str, object]:
@@ -34,18 +35,14 @@ def test_acceptance_is_conditional_on_the_positions_before(recorder: Recorder, t
     recorder.step_launched(depth=3, batch=3)
     recorder.step_verified([3, 1, 0])
     report = read(tmp_path)
-    assert report["acceptance"] == (
-        Acceptance(reached=3, accepted=2),
-        Acceptance(reached=2, accepted=1),
-        Acceptance(reached=1, accepted=1),
-    )
+    assert report["acceptance"] == Acceptance(reached=(3, 2, 1), accepted=(2, 1, 1))
     assert (report["tokens"], report["requests"]) == (7, 3)
 
 
 def test_positions_beyond_the_depth_are_not_reached(recorder: Recorder, tmp_path: Path) -> None:
     recorder.step_launched(depth=1, batch=1)
     recorder.step_verified([1])
-    assert read(tmp_path)["acceptance"] == (Acceptance(reached=1, accepted=1), Acceptance(), Acceptance())
+    assert read(tmp_path)["acceptance"] == Acceptance(reached=(1, 0, 0), accepted=(1, 0, 0))
 
 
 def test_only_a_step_right_after_a_decode_step_is_timed(recorder: Recorder, clock: Clock, tmp_path: Path) -> None:
@@ -55,7 +52,7 @@ def test_only_a_step_right_after_a_decode_step_is_timed(recorder: Recorder, cloc
         recorder.step_launched(depth=0, batch=3)
         clock.now = at
         recorder.step_verified([0, 0, 0])
-    assert read(tmp_path)["steps"] == (StepTime(depth=0, batch=4, steps=4, timed=2, seconds=0.75),)
+    assert read(tmp_path)["steps"] == steps((0, 4, 4, 2, 0.75))
 
 
 def test_with_overlap_a_step_is_charged_to_the_depth_it_ran_at(recorder: Recorder, clock: Clock, tmp_path: Path) -> None:
@@ -66,10 +63,7 @@ def test_with_overlap_a_step_is_charged_to_the_depth_it_ran_at(recorder: Recorde
     recorder.step_launched(depth=1, batch=1)
     clock.now = 1.25
     recorder.step_verified([1])
-    assert read(tmp_path)["steps"] == (
-        StepTime(depth=1, batch=1, steps=1, timed=1, seconds=0.25),
-        StepTime(depth=3, batch=1, steps=1, timed=0, seconds=0.0),
-    )
+    assert read(tmp_path)["steps"] == steps((1, 1, 1, 1, 0.25), (3, 1, 1, 0, 0.0))
 
 
 def test_switches_and_the_step_of_the_last_table_are_counted(recorder: Recorder, tmp_path: Path) -> None:
@@ -86,7 +80,7 @@ def test_switches_and_the_step_of_the_last_table_are_counted(recorder: Recorder,
 def test_batches_beyond_the_largest_size_count_as_the_largest(recorder: Recorder, tmp_path: Path) -> None:
     recorder.step_launched(depth=0, batch=100)
     recorder.step_verified([0] * 100)
-    assert read(tmp_path)["steps"] == (StepTime(depth=0, batch=4, steps=1, timed=0, seconds=0.0),)
+    assert read(tmp_path)["steps"] == steps((0, 4, 1, 0, 0.0))
 
 
 def test_a_reader_never_sees_half_a_write(tmp_path: Path) -> None:

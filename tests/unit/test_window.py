@@ -7,13 +7,11 @@ from tests.unit.builders import report
 
 def test_figures_come_from_differences() -> None:
     window = ReportWindow()
-    window.add(0.0, report(tokens=1000, requests=500, acceptance=(Acceptance(reached=9, accepted=9), Acceptance(), Acceptance())))
-    window.add(
-        2.0, report(tokens=1060, requests=520, acceptance=(Acceptance(reached=29, accepted=19), Acceptance(), Acceptance()))
-    )
+    window.add(0.0, report(tokens=1000, requests=500, acceptance=Acceptance(reached=(9, 9), accepted=(9, 0))))
+    window.add(2.0, report(tokens=1060, requests=520, acceptance=Acceptance(reached=(29, 9), accepted=(19, 0))))
     assert window.accept_length() == 3.0
     assert window.goodput() == 30.0
-    assert window.acceptance() == (0.5, None, None)
+    assert window.acceptance() == (0.5, None)
 
 
 def test_old_reports_leave_the_window() -> None:
