@@ -16,10 +16,8 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -32,6 +30,7 @@ from cluster.protocol import DepthTable, Directive, EngineReport
 from cluster.spec import EngineSpec
 from workers.draft_modes import SKIPPED_EXTEND_ENV, WHOLE_EXTEND_ENV
 from workers.engine import DirectedEngine
+from workers.hardware import hardware
 
 CONTEXT = 512
 STEPS = 96
@@ -61,7 +60,7 @@ def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     asyncio.set_event_loop(loop)
     spec = _spec(args, folder, args.depths)
     result: dict[str, Any] = {
-        "machine": _machine(args.device),
+        "machine": hardware(args.device),
         "software": {name: version(name) for name in ("sglang", "torch")},
         "attention_backend": args.attention_backend if args.device == "cuda" else "cpu",
         "context": CONTEXT if args.device == "cuda" else 64,
@@ -239,13 +238,6 @@ def _prompts(engine: Any, count: int, seed: int) -> list[list[int]]:
     rng = random.Random(seed)
     length = CONTEXT if engine.server_args.device == "cuda" else 64
     return [[rng.randrange(2, 2000) for _ in range(length)] for _ in range(count)]
-
-
-def _machine(device: str) -> str:
-    if device == "cpu":
-        return f"{platform.processor() or platform.machine()}, CPU"
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from cluster.deltas import Counters, Drafts, Steps
 from cluster.group import Group, Kind
 from cluster.policy import Plan
 from cluster.probe import Prober, View
-from cluster.profile import Profile, StepTimes
+from cluster.profile import StepTimes
 from cluster.protocol import EngineReport, Message
 
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
@@ -32,9 +32,6 @@ REASON_S = 1.0  # how old the numbers in a reason may be
 class PolicySettings(Message):
     """Knobs of the policy. The defaults need no tuning."""
 
-    profile: str | None = Field(
-        None, description="Step times to start from: a packaged profile's name or the path of a .json. Default: measured alone."
-    )
     tpot_limit_ms: float | None = Field(
         None, gt=0, description="Where any depth keeps the time per output token below this, only such depths are chosen."
     )
@@ -64,9 +61,9 @@ class GoodputPolicy:
     """Implements `cluster.policy.Policy`. What it has learnt survives a change of its settings."""
 
     def __init__(self, settings: PolicySettings | None = None, prior: StepTimes | None = None) -> None:
-        """`prior` replaces the settings' profile."""
+        """`prior` holds step times to start from, for engines that report none of their own."""
         self._settings = settings or PolicySettings()
-        self._prior = prior if prior is not None else _load(self._settings)
+        self._prior = prior
         self._acceptance = AcceptanceModel(self._settings.half_life_s)
         self._engines: dict[str, _Engine] = {}
         self._groups: dict[Kind, Group] = {}
@@ -74,12 +71,7 @@ class GoodputPolicy:
         self._now: float | None = None
 
     def configure(self, settings: PolicySettings) -> None:
-        """Follow other settings from the next tick on. Another profile starts the cost models over."""
-        if settings.profile != self._settings.profile:
-            self._prior = _load(settings)
-            self._groups.clear()
-            for engine in self._engines.values():
-                engine.group = None
+        """Follow other settings from the next tick on."""
         self._settings = settings
         self._acceptance.half_life_s = settings.half_life_s
         for prober in self._probers.values():
@@ -105,7 +97,7 @@ class GoodputPolicy:
             engine.seen_at = now
             kind, group = Kind.of(name, report), engine.group
             if group is None or group.kind != kind:
-                group = self._move(name, engine, kind)
+                group = self._move(name, engine, kind, report.facts)
             if group not in members:
                 members[group], steps[group] = [], Steps()
             members[group].append(name)
@@ -156,10 +148,11 @@ class GoodputPolicy:
             plans[name] = engine.plan
         return plans
 
-    def _move(self, name: str, engine: _Engine, kind: Kind) -> Group:
+    def _move(self, name: str, engine: _Engine, kind: Kind, facts: EngineFacts) -> Group:
         if engine.group is not None:
             engine.group.forget(name)
-        group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, self._prior))
+        prior = StepTimes(step_ms=facts.step_ms) if facts.step_ms else self._prior
+        group = self._groups.get(kind) or self._groups.setdefault(kind, Group(kind, prior))
         engine.group, engine.plan = group, None
         return group
 
@@ -200,7 +193,3 @@ class _Why:
 
 def _probing(settings: PolicySettings) -> tuple[float, float, float]:
     return settings.probe_share, settings.probe_shortest_s, max(settings.probe_shortest_s, settings.probe_longest_s)
-
-
-def _load(settings: PolicySettings) -> Profile | None:
-    return None if settings.profile is None else Profile.load(settings.profile)

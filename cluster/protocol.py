@@ -132,6 +132,17 @@ class DraftWork(Message):
     writes: int = Field(0, ge=0, description="Times that K and V put off were computed, for all such positions at once.")
 
 
+class EngineFacts(Message):
+    """What was settled when the engine started."""
+
+    off: str = Field("", description="How steps at depth 0 keep the draft's KV cache complete, and why not cheaper if so.")
+    graph_sizes: dict[Depth, tuple[BatchSize, ...]] = Field({}, description="Batch sizes with a CUDA graph, by depth.")
+    state_gib: dict[Depth, float] = Field({}, description="GPU memory of each depth's graphs and attention buffers, in GiB.")
+    step_ms: dict[Depth, dict[BatchSize, float]] = Field(
+        {}, description="Step times known at the start, by depth and batch size, in ms: a profile, or measured by the engine."
+    )
+
+
 class EngineReport(Message):
     """An engine's answer to a directive. All counters are totals since the engine started."""
 
@@ -149,6 +160,7 @@ class EngineReport(Message):
     requests: int = Field(ge=0, description="Decode steps summed over their requests: tokens / requests is the accept length.")
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")
     draft: DraftWork = Field(DraftWork(), description="What the draft did.")
+    facts: EngineFacts = Field(EngineFacts(), description="What was settled when the engine started.")
     ranks: tuple[RankState, ...] = Field(description="Readback of every tensor-parallel rank.")
 
 

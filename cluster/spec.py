@@ -19,8 +19,13 @@ class EngineSpec(Message):
     served_model_name: str = Field(description="Name that clients ask for.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="Where it runs.")
     tensor_parallel: int = Field(1, ge=1, description="GPUs (on the CPU: processes) that one engine is spread over.")
-    candidate_depths: tuple[Depth, ...] = Field((0, 1, 3), min_length=1, description="Depths that it can switch between.")
+    candidate_depths: tuple[Depth, ...] = Field(
+        (0, 1, 2, 3, 5, 7), min_length=1, description="Depths that it can switch between."
+    )
     fallback: DepthTable = Field(description="Table to follow before a directive comes and after its lease ran out.")
+    profile: str | None = Field(
+        None, description="Step times known beforehand: a packaged profile's name, the path of a .json, or `startup`: measured."
+    )
     orphan_after_s: float = Field(60.0, gt=0, description="Without any controller for this long it ends itself, in seconds.")
     server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments, by SGLang's names.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of its processes.")

@@ -36,7 +36,12 @@ class AppConfig(Message):
     served_model_name: str | None = Field(None, description="Name that clients ask for. Default: `model`.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="Where engines run.")
     engines: tuple[EngineGroup, ...] = Field((EngineGroup(),), min_length=1, description="The engines, group by group.")
-    candidate_depths: tuple[Depth, ...] = Field((0, 1, 3), description="Depths that engines can switch between.")
+    candidate_depths: tuple[Depth, ...] = Field((0, 1, 2, 3, 5, 7), description="Depths that engines can switch between.")
+    profile: str | None = Field(
+        None,
+        description="Step times that engines start from: a packaged profile's name, the path of a .json, or `startup`, for which "
+        "each measures its own for up to 20 s unless its node has done so before. Default: learnt from traffic alone.",
+    )
     fallback: DepthTable = Field(
         DepthTable(enabled=False), description="What engines follow while no controller is heard of. Default: no speculation."
     )
@@ -88,6 +93,7 @@ class AppConfig(Message):
                     device=self.device,
                     tensor_parallel=group.tensor_parallel,
                     candidate_depths=self.candidate_depths,
+                    profile=self.profile,
                     fallback=self.fallback,
                     orphan_after_s=self.orphan_after_s,
                     server_args={**self.server_args, **group.server_args},

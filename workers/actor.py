@@ -44,6 +44,7 @@ class EngineActor:
         try:
             engine = DirectedEngine(self._spec)
             self._loop.run_until_complete(engine.prove_patch())
+            self._loop.run_until_complete(engine.profile())
         except Exception as error:
             _LOG.exception("engine %s failed to start", self._spec.actor_name)
             self._state = NotServing(engine=self._spec.actor_name, state="failed", detail=f"{type(error).__name__}: {error}")

@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
+from cluster.profile import StepTimes
 from cluster.protocol import DepthTable
+from cluster.worth import worth_preparing
 
 _PREFIX = "specfleet."
 _REVISION = _PREFIX + "revision"
@@ -41,9 +43,20 @@ class DirectivePolicy:
         self.candidate_steps = sorted(candidates)
         self.table = table
         self.revision = 0
-        self.graph_sizes: list[int] | None = None
+        self.graph_sizes: list[int] = []
+        """Batch sizes of CUDA graphs, ascending; empty where there are none."""
+        self.graph_sizes_of: dict[int, tuple[int, ...]] = {}
+        """Those of each depth: the smallest ones, up to the last at which the depth could pay."""
         self.held_off = False
         """While true, depth 0 whatever the table says."""
+
+    def prepare_for(self, sizes: list[int], known: StepTimes | None) -> None:
+        """Say which CUDA graphs there will be; `known` step times tell at which batch sizes a depth could never pay."""
+        self.graph_sizes = sorted(sizes)
+        if known is None or not sizes:
+            self.graph_sizes_of = {depth: tuple(self.graph_sizes) for depth in self.candidate_steps}
+        else:
+            self.graph_sizes_of = worth_preparing(known, self.candidate_steps, self.graph_sizes)
 
     def put(self, table: DepthTable, revision: int) -> None:
         """Put a table in force, from the next decode step on.
@@ -58,20 +71,27 @@ class DirectivePolicy:
 
     def padded(self, batch_size: int) -> int:
         """Batch size that a step pays for: the CUDA graph's, or its own where there is no graph that holds it."""
-        sizes = self.graph_sizes or []
-        index = bisect_left(sizes, batch_size)
-        return sizes[index] if index < len(sizes) else batch_size
+        index = bisect_left(self.graph_sizes, batch_size)
+        return self.graph_sizes[index] if index < len(self.graph_sizes) else batch_size
 
     # -- AdaptiveSpecPolicy --
 
     def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
-        self.graph_sizes = sorted(cuda_graph_bs) if cuda_graph_bs else None
+        """SGLang hands over an argument that is None where it chose the sizes itself; `prepare_for` has the true ones."""
 
     def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
-        return self.graph_sizes
+        """None: SGLang would set an argument by it that the capture does not read. The worker prunes."""
+        return None
 
     def get_steps_for_batch(self, batch_size: int) -> int:
-        return 0 if self.held_off else self.table.depth(self.padded(batch_size))
+        """The table's depth, or the next lower one that has a graph where that one was not worth a graph."""
+        if self.held_off:
+            return 0
+        padded = self.padded(batch_size)
+        told = self.table.depth(padded)
+        if padded not in self.graph_sizes:
+            return told
+        return max((k for k in self.candidate_steps if k <= told and padded in self.graph_sizes_of[k]), default=0)
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
         """A table changes only through a directive, never by what a rank has seen."""

@@ -15,13 +15,17 @@ from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler import GenerationBatchResult
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative import eagle_worker_v2
-from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController
+from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, SpecRuntimeState
+from sglang.srt.speculative.eagle_info import EagleVerifyInput
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
-from cluster.protocol import DepthTable
+from cluster.protocol import DepthTable, EngineFacts
+from workers import graphs
 from workers.counters import Counters
 from workers.directive import DirectivePolicy, decode
 from workers.draft_worker import KeepingDraftWorker
+from workers.facts import get_known, put_facts
+from workers.one_node import OneNodeInputs
 from workers.plugin import COUNTERS_ENV
 from workers.recorder import Recorder
 
@@ -44,16 +48,40 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         depths = self.adaptive_controller.candidate_steps
         self.policy = DirectivePolicy(depths, DepthTable(depth_by_batch={1: self.speculative_num_steps}))
         self.adaptive_controller = AdaptiveController(self, self.policy)
+        self._state_gib: dict[int, float] = {}
+        self._one_node = OneNodeInputs(self.device)
 
     def init_cuda_graphs(self) -> None:
         """Build the state of every candidate depth; then the batch sizes are known, and counting can start."""
-        super().init_cuda_graphs()
-        graph_sizes = self.policy.graph_sizes
-        path = Path(os.environ[COUNTERS_ENV]) / f"rank{get_parallel().tp_rank}"
-        counters = Counters.create(
-            path, self.policy.candidate_steps, graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
-        )
+        folder = Path(os.environ[COUNTERS_ENV])
+        self.policy.prepare_for(graphs.sizes(self._target_worker.model_runner), get_known(folder))
+        before = graphs.free_gib(self.device, self.gpu_id)
+        with graphs.captured_for(self.policy.graph_sizes_of[self.speculative_num_steps]):
+            super().init_cuda_graphs()
+        taken = before - graphs.free_gib(self.device, self.gpu_id)
+        # What is left over belongs to the first depth, whose state SGLang builds with everything else.
+        self._state_gib[self.speculative_num_steps] = taken - sum(self._state_gib.values())
+        rank = get_parallel().tp_rank
+        if rank == 0:
+            put_facts(folder, self._facts())
+        sizes = self.policy.graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
+        counters = Counters.create(folder / f"rank{rank}", self.policy.candidate_steps, sizes)
         self.recorder = Recorder(counters, self.policy.padded, self._draft_worker.work)
+
+    def build_adaptive_runtime_state(self, speculative_num_steps: int, *args: Any, **kwargs: Any) -> SpecRuntimeState:
+        before = graphs.free_gib(self.device, self.gpu_id)
+        with graphs.captured_for(self.policy.graph_sizes_of[speculative_num_steps]):
+            state = super().build_adaptive_runtime_state(speculative_num_steps, *args, **kwargs)
+        self._state_gib[speculative_num_steps] = before - graphs.free_gib(self.device, self.gpu_id)
+        return state
+
+    def _facts(self) -> EngineFacts:
+        why_whole = self._draft_worker.why_whole
+        return EngineFacts(
+            off=f"whole draft-extend: {why_whole}" if why_whole else "K and V alone, put off",
+            graph_sizes=self.policy.graph_sizes_of,
+            state_gib={depth: round(max(0.0, gib), 3) for depth, gib in sorted(self._state_gib.items())},
+        )
 
     @property
     def last_shared_read_runner(self) -> Any:
@@ -77,6 +105,11 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         off = self.policy.get_steps_for_batch(len(batch.reqs)) == 0
         self._draft_worker.may_set_aside = off
         self.policy.held_off = not off and self._draft_worker.any_cold(batch.reqs)
+
+    def _build_trivial_verify_input(self, batch: ScheduleBatch) -> EagleVerifyInput:
+        return self._one_node.build(batch, self._target_worker.model_runner.attn_backend) or super()._build_trivial_verify_input(
+            batch
+        )
 
     def activate_step_by_batch(self, batch_size: int) -> None:
         super().activate_step_by_batch(batch_size)

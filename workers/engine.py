@@ -13,10 +13,13 @@ from typing import Any
 
 import psutil
 
+from cluster.profile import StepTimes
 from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
 from cluster.spec import EngineSpec
-from workers.counters import CountersReader
+from workers import startup_profile
+from workers.counters import Counters, CountersReader
 from workers.directive import encode
+from workers.facts import get_facts, put_known
 from workers.launch import sglang_arguments
 from workers.lease import Lease
 from workers.openai import OpenAIRoutes
@@ -40,10 +43,13 @@ class DirectedEngine:
         os.environ[COUNTERS_ENV] = str(folder)
         try:
             arguments = sglang_arguments(spec, folder)
+            known = startup_profile.known(spec)
+            put_known(folder, known)
             import sglang
 
             self._engine = sglang.Engine(**arguments)
             self._ranks = _readers(folder, spec.tensor_parallel)
+            self._facts = get_facts(folder)
         finally:
             # The counters stay mapped; without a name no file is left behind by an engine that is killed.
             shutil.rmtree(folder)
@@ -54,6 +60,7 @@ class DirectedEngine:
         self._in_force: DepthTable | None = None
         self._revision = 0
         self._pushing = asyncio.Lock()
+        self._learn(known)
 
     async def prove_patch(self) -> None:
         """Put the first table in force, and read it back from every rank.
@@ -65,6 +72,15 @@ class DirectedEngine:
         revisions = [rank.read().get("revision") for rank in self._ranks]
         if revisions != [self._revision] * self.spec.tensor_parallel:
             raise RuntimeError(f"the patch is not in force: ranks hold table revisions {revisions}, not {self._revision}")
+
+    async def profile(self) -> None:
+        """Measure step times if the spec wants that and they are not known. Takes up to 20 s."""
+        if self.spec.profile == startup_profile.STARTUP and not self._facts.step_ms:
+            self._learn(await startup_profile.measure(self))
+
+    def _learn(self, times: StepTimes | None) -> None:
+        if times is not None:
+            self._facts = self._facts.model_copy(update={"step_ms": times.step_ms})
 
     async def take(self, directive: Directive) -> EngineReport:
         """Follow a directive unless it is stale, and report. Returns once its table is in force in every rank."""
@@ -94,9 +110,12 @@ class DirectedEngine:
             await asyncio.sleep(check_every_s)
 
     async def _push(self) -> None:
-        """Bring the schedulers to the table that holds. Costs them nothing while it stays the same."""
+        """Bring the schedulers to the table that holds."""
+        await self.follow(self._lease.table)
+
+    async def follow(self, table: DepthTable) -> None:
+        """Put a table in force in every rank. Costs them nothing while it stays the same."""
         async with self._pushing:
-            table = self._lease.table
             if table == self._in_force:
                 return
             from sglang.srt.managers.io_struct import SetInternalStateReq
@@ -106,6 +125,19 @@ class DirectedEngine:
             if not all(updated):
                 raise RuntimeError(f"{self.spec.name}: the scheduler refused table {table.depth_by_batch}")
             self._in_force = table
+
+    def counters(self) -> Counters:
+        """Those of rank 0, which speaks for the engine."""
+        return self._ranks[0].read()
+
+    def generate(self, rid: str, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]:
+        """Start requests of the engine's own."""
+        params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+        rids = [f"{rid}_{i}" for i in range(len(input_ids))]
+        running: asyncio.Future[Any] = asyncio.ensure_future(
+            self._engine.async_generate(input_ids=input_ids, sampling_params=params, rid=rids)
+        )
+        return running
 
     def report(self, accepted: bool) -> EngineReport:
         ranks = [rank.read() for rank in self._ranks]
@@ -124,6 +156,7 @@ class DirectedEngine:
                 kv_usage=snapshot.token_usage,
             ),
             batch_sizes=tuple(int(size) for size in ranks[0].sizes),
+            facts=self._facts,
             **counted(ranks),
         )
 

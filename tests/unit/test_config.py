@@ -36,7 +36,7 @@ def test_every_shipped_configuration_is_valid(path: Path) -> None:
         ({"model": "tiny", "engines": [{}, {}]}, "engines: two groups"),
         ({"model": "tiny", "candidate_depths": [1, 3]}, "candidate_depths must list 0"),
         ({"model": "tiny", "candidate_depths": [0, 3, 3]}, "candidate_depths lists a depth twice"),
-        ({"model": "tiny", "fallback": {"depth_by_batch": {"1": 2}}}, "fallback uses depths"),
+        ({"model": "tiny", "fallback": {"depth_by_batch": {"1": 4}}}, "fallback uses depths"),
         ({"model": "tiny", "fallback": {"depth_by_batch": {"2": 1}}}, "fallback.depth_by_batch"),
         ({"model": "tiny", "draft_model": "x"}, "draft_model"),
         ({"model": "org/big"}, "draft_model"),

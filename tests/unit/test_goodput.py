@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from cluster.evaluate import evaluate
 from cluster.goodput import GoodputPolicy, PolicySettings
 from cluster.policy import Plan
-from cluster.profile import Profile, packaged
-from cluster.protocol import Acceptance, DepthTable, EngineReport
+from cluster.profile import Profile, StepTimes, packaged
+from cluster.protocol import Acceptance, DepthTable, EngineFacts, EngineReport
 from cluster.scenario import Scenario
 from cluster.simulator import simulate
 from tests.unit.builders import report, steps
@@ -110,7 +110,14 @@ def test_impossible_knobs_are_refused_by_name(wrong: dict[str, float]) -> None:
 
 def test_an_unknown_profile_is_named() -> None:
     with pytest.raises(ValueError, match=r"no_such.*h200_llama8b_eagle3"):
-        GoodputPolicy(PolicySettings(profile="no_such"))
+        Profile.load("no_such")
+
+
+def test_step_times_that_an_engine_knows_are_its_prior() -> None:
+    told, silent = report("a-0", facts=EngineFacts(step_ms={0: {1: 10}, 3: {1: 11}})), report("b-0")
+    plans = GoodputPolicy(prior=StepTimes(step_ms={0: {1: 10}, 3: {1: 1000}})).decide({"a-0": told, "b-0": silent}, 0.0)
+    assert plans["a-0"].table.depth(1) == 3
+    assert plans["b-0"].table.depth(1) == 0
 
 
 @pytest.mark.parametrize("name", packaged())

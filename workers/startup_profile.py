@@ -1,0 +1,147 @@
+"""Step times known to an engine from its start: a profile, or measured by itself (`profile: startup`) and kept for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from cluster.profile import Profile, StepTimes
+from cluster.protocol import DepthTable
+from cluster.spec import EngineSpec
+from workers.counters import Counters
+from workers.hardware import hardware
+
+_LOG = logging.getLogger(__name__)
+
+STARTUP = "startup"
+WITHIN_S = 20.0
+STEPS = 12  # timed steps that a place is measured over
+WARM_STEPS = 3  # steps before them
+PLACE_S = 2.0  # longest time at one place
+PROMPT, TOKENS = 32, 1000  # of a request; enough for all depths at their deepest
+
+
+class Profiled(Protocol):
+    """What is measured: a `DirectedEngine` that serves nobody yet."""
+
+    spec: EngineSpec
+
+    async def follow(self, table: DepthTable) -> None: ...
+    def counters(self) -> Counters: ...
+    def generate(self, rid: str, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]: ...
+    def abort(self, rid: str) -> None: ...
+
+
+def known(spec: EngineSpec) -> StepTimes | None:
+    """What is known before the engine starts.
+
+    Raises:
+        ValueError: if the profile does not exist.
+    """
+    if spec.profile is None:
+        return None
+    if spec.profile != STARTUP:
+        return Profile.load(spec.profile)
+    path = _cache_path(spec)
+    return Profile.load(str(path)) if path.exists() else None
+
+
+async def measure(engine: Profiled, within_s: float = WITHIN_S) -> StepTimes:
+    """Time each depth at batch sizes from the smallest to the largest, until the time is up; keep the result for next time.
+
+    Contexts are short, so that much can be measured: the cost model learns from real traffic what longer ones add.
+    """
+    began = time.monotonic()
+    step_ms: dict[int, dict[int, float]] = {}
+    for batch in _spread(engine.counters().sizes.tolist()):
+        with _busy(engine, batch):
+            for depth in engine.spec.candidate_depths:
+                ms = await _step_ms(engine, depth, batch, until=min(began + within_s, time.monotonic() + PLACE_S))
+                if ms is not None:
+                    step_ms.setdefault(depth, {})[batch] = ms
+        if time.monotonic() > began + within_s:
+            break
+    await engine.follow(engine.spec.fallback)
+    _LOG.info("%s measured its step times in %.1f s: %s", engine.spec.name, time.monotonic() - began, step_ms)
+    profile = Profile(
+        step_ms=step_ms,
+        about="Step times that an engine measured at its start.",
+        hardware=hardware(engine.spec.device),
+        software=f"SGLang {version('sglang')}",
+        model=f"{engine.spec.model} with {engine.spec.draft_model or 'its own draft'}",
+        method=f"mean of {STEPS} steps, prompts of {PROMPT} tokens",
+        measured=date.today().isoformat(),
+    )
+    path = _cache_path(engine.spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{uuid.uuid4().hex}")
+    draft.write_text(profile.model_dump_json(indent=1))
+    draft.rename(path)
+    return profile
+
+
+def _spread(sizes: list[int]) -> list[int]:
+    """A few of the batch sizes: each four times the one before, and the largest."""
+    chosen: list[int] = []
+    for size in sorted(sizes):
+        if not chosen or size >= 4 * chosen[-1] or size == max(sizes):
+            chosen.append(size)
+    return chosen
+
+
+@contextmanager
+def _busy(engine: Profiled, batch: int) -> Iterator[None]:
+    """Keep `batch` requests running."""
+    rid = f"profile-{uuid.uuid4().hex}"
+    # Tokens without meaning, each prompt its own so that none is found in the prefix cache.
+    prompts = [[2 + (31 * i + 7 * j) % 200 for j in range(PROMPT)] for i in range(batch)]
+    running = engine.generate(rid, prompts, TOKENS)
+    try:
+        yield
+    finally:
+        engine.abort(rid)
+        running.cancel()
+
+
+async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> float | None:
+    """Mean milliseconds of a step at one place; None if it did not run there in time."""
+    await engine.follow(DepthTable(depth_by_batch={1: depth}))
+    size = engine.counters().sizes.tolist().index(batch)
+
+    async def after(steps: int) -> tuple[int, float] | None:
+        first = int(engine.counters().timed_count[depth, size])
+        while time.monotonic() < until:
+            now = engine.counters()
+            if now.timed_count[depth, size] >= first + steps:
+                return int(now.timed_count[depth, size]), float(now.seconds[depth, size])
+            await asyncio.sleep(0.005)
+        return None
+
+    begin = await after(WARM_STEPS)
+    end = await after(STEPS)
+    if begin is None or end is None:
+        return None
+    return 1e3 * (end[1] - begin[1]) / (end[0] - begin[0])
+
+
+def _cache_path(spec: EngineSpec) -> Path:
+    """Where the measurement of engines of this model, hardware and SGLang version is kept on this node."""
+    what = {
+        **spec.model_dump(include={"model", "draft_model", "device", "tensor_parallel", "candidate_depths", "server_args"}),
+        "hardware": hardware(spec.device),
+        "sglang": version("sglang"),
+    }
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "specfleet" / f"{digest}.json"
