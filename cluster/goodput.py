@@ -21,7 +21,7 @@ from cluster.group import Group, Kind
 from cluster.policy import Plan
 from cluster.probe import Prober, View
 from cluster.profile import StepTimes
-from cluster.protocol import EngineReport, Message
+from cluster.protocol import EngineFacts, EngineReport, Message
 
 ABSENT_S = 60.0  # after which an engine that does not report is forgotten
 LATELY_S = 5.0  # how long the batch sizes of an engine's last steps count as those it runs at
