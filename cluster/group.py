@@ -34,7 +34,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def of(cls, engine: str, report: EngineReport) -> Kind:
-        """Engines NAME-0, NAME-1, ... (with or without the digest of an actor's name) are of the group NAME."""
+        """Engines NAME-0, NAME-1, ... (with or without what an actor's name adds) are of the group NAME."""
         return cls(_group_name(engine), tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
 
     def floors(self) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def _group_name(engine: str) -> str:
-    return re.sub(r"-\d+(-[0-9a-f]{8})?$", "", engine)
+    return re.sub(r"-\d+(-[0-9a-f]{8}-[0-9a-f]{6})?$", "", engine)
 
 
 class Group:

@@ -146,7 +146,7 @@ class EngineFacts(Message):
 class EngineReport(Message):
     """An engine's answer to a directive. All counters are totals since the engine started."""
 
-    engine: str = Field(description="Name of the engine's actor.")
+    engine: str = Field(description="Name of the engine in the configuration.")
     incarnation: int = Field(ge=0, description="When the engine started, in ns since the epoch; counters restart with it.")
     accepted: bool = Field(description="False if the directive was stale or fenced and so ignored.")
     applied: Applied
@@ -167,7 +167,7 @@ class EngineReport(Message):
 class NotServing(Message):
     """What an engine answers to a directive while it cannot take one."""
 
-    engine: str = Field(description="Name of the engine's actor.")
+    engine: str = Field(description="Name of the engine in the configuration.")
     state: Literal["starting", "failed", "draining"]
     detail: str = Field("", description="Progress, or what went wrong.")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -11,7 +13,7 @@ from cluster.protocol import Depth, DepthTable, Message
 
 
 class EngineSpec(Message):
-    """One engine. Two specs that differ in anything name two different engines (see `actor_name`)."""
+    """One engine. Two specs that differ in anything have different digests."""
 
     name: str = Field(description="For people; unique in an application.")
     model: str = Field(description="Path or Hugging Face id of the target model; `tiny` is the packaged pair.")
@@ -27,6 +29,7 @@ class EngineSpec(Message):
         None, description="Step times known beforehand: a packaged profile's name, the path of a .json, or `startup`: measured."
     )
     orphan_after_s: float = Field(60.0, gt=0, description="Without any controller for this long it ends itself, in seconds.")
+    drain_s: float = Field(60.0, ge=0, description="How long running requests may take to finish before it ends, in seconds.")
     server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments, by SGLang's names.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of its processes.")
 
@@ -48,6 +51,30 @@ class EngineSpec(Message):
         return self.tensor_parallel if self.device == "cuda" else 0
 
     @property
-    def actor_name(self) -> str:
-        """Name of its actor. Holds a digest of the spec, so that a changed engine is never taken for the old one."""
-        return f"{self.name}-{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]}"
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
+
+    def new_actor_name(self) -> str:
+        """A name for one actor of this engine, never given before: a handle to a dead one cannot reach its successor."""
+        return f"{self.name}-{self.digest}-{uuid.uuid4().hex[:6]}"
+
+    def names(self, actor: str) -> bool:
+        """Whether an actor of this name is made of this spec."""
+        return actor.rsplit("-", 1)[0] == f"{self.name}-{self.digest}"
+
+
+def engine_of(actor: str) -> str:
+    """Name of the engine, as in the configuration, that an actor is or once was."""
+    return actor.rsplit("-", 2)[0]
+
+
+class GroupSpec(Message):
+    """Engines that are alike, called NAME-0, NAME-1, and so on."""
+
+    name: str
+    count: int = Field(ge=0, description="Engines in the group, unless the controller's settings say otherwise.")
+    engine: EngineSpec = Field(description="What they are made of; each gets a name of its own.")
+
+    def engines(self, count: int) -> Iterator[EngineSpec]:
+        for index in range(count):
+            yield self.engine.model_copy(update={"name": f"{self.name}-{index}"})
