@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Protocol
 
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+from ray.exceptions import RayError
 
-from cluster.fleet import Fleet, Member
+from cluster.backoff import Backoff
+from cluster.engine import Engine
+from cluster.fleet import Fleet
 from cluster.goodput import PolicySettings
 from cluster.metrics import FleetMetrics
 from cluster.policy import FixedPolicy, Plan, Policy
-from cluster.protocol import Directive, EngineReport, NotServing
+from cluster.protocol import Directive
+from cluster.reconcile import reconcile
 from cluster.settings import ControllerSettings, Mode
-from cluster.status import EngineState, EngineStatus, FleetStatus
-from cluster.window import ReportWindow
+from cluster.spec import EngineSpec, engine_of
+from cluster.status import EngineStatus, FleetStatus
 
 _LOG = logging.getLogger(__name__)
+
+RECONCILE_EVERY_S = 0.5
+PLACED_WITHIN_S = 10.0  # an actor without a node after this long waits for one, rather than for its process to start
 
 
 class MeasuredPolicy(Policy, Protocol):
@@ -29,40 +35,35 @@ class MeasuredPolicy(Policy, Protocol):
     def configure(self, settings: PolicySettings) -> None: ...
 
 
-@dataclass
-class _Engine:
-    """What the controller knows about one engine."""
-
-    member: Member
-    state: EngineState = "starting"
-    detail: str = "its actor is being created"
-    plan: Plan | None = None
-    report: EngineReport | None = None
-    reported_at: float | None = None
-    in_force_s: float | None = None
-    window: ReportWindow = field(default_factory=ReportWindow)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its plan changed, so that it need not wait for its next tick."""
-
-
 class Controller:
     """Decides for the whole fleet at every tick, and exchanges with each engine in a loop of the engine's own: one that
-    is dead or hung delays no other."""
+    is dead or hung delays no other. Beside that it keeps the engines that live to those that are wanted."""
 
     def __init__(self, fleet: Fleet, served_model_name: str, measured: MeasuredPolicy) -> None:
         """`measured` is the policy of mode auto where no table is configured."""
         self.incarnation = time.time_ns()
+        self.refused = ""
+        """Why the last new settings were not followed."""
         self._fleet = fleet
         self._served_model_name = served_model_name
         self._measured = measured
         self._settings = ControllerSettings()
         self._policy: Policy = measured
+        self._wanted: Mapping[str, EngineSpec] = {}
         self._sequence = 0
-        self._engines: dict[str, _Engine] = {}
+        self._engines: dict[str, Engine] = {}  # by actor
+        self._following: dict[str, asyncio.Task[None]] = {}  # by actor
+        self._backoff: defaultdict[str, Backoff] = defaultdict(Backoff)  # by engine
+        self._watched_at = time.monotonic()
         self._metrics = FleetMetrics()
 
     def configure(self, settings: ControllerSettings) -> None:
-        """Follow new settings at once."""
+        """Follow new settings at once.
+
+        Raises:
+            ValueError: if they name a group of engines that there is not; then the settings before stay.
+        """
+        self._wanted = self._fleet.wanted(settings.engines)
         self._settings = settings
         self._measured.configure(settings.policy)
         table = settings.table()
@@ -74,55 +75,49 @@ class Controller:
         self.configure(self._settings.model_copy(update={"mode": mode}))
 
     async def run(self) -> None:
-        """Bring the fleet up, then decide at every tick, for ever."""
-        members = await asyncio.to_thread(self._fleet.reconcile)
-        self._engines = {name: _Engine(member) for name, member in members.items()}
-        exchanges = [asyncio.create_task(self._exchange_for_ever(engine)) for engine in self._engines.values()]
+        """Keep the fleet whole and directed, for ever. Raises only what is a bug."""
+        loops = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._reconcile_for_ever())]
         try:
-            while True:
-                self._decide()
-                self._publish()
-                # Returns early only if an engine's loop failed, which is a bug to be raised.
-                done, _ = await asyncio.wait(exchanges, timeout=self._settings.tick_s, return_when=asyncio.FIRST_EXCEPTION)
-                for failed in done:
-                    failed.result()
+            await asyncio.gather(*loops)
         finally:
-            for task in exchanges:
+            for task in (*loops, *self._following.values()):
                 task.cancel()
 
-    def _decide(self) -> None:
-        reports = {name: e.report for name, e in self._engines.items() if e.report and e.state == "serving"}
-        for name, plan in self._policy.decide(reports, time.monotonic()).items():
-            engine = self._engines[name]
-            if engine.plan is None or engine.plan.table != plan.table:
-                engine.news.set()
-            engine.plan = plan
-
-    def _publish(self) -> None:
-        now = time.monotonic()
-        for name, engine in self._engines.items():
-            self._metrics.observe(self._status(name, engine, now))
-
-    async def _exchange_for_ever(self, engine: _Engine) -> None:
-        while True:
-            engine.news.clear()
-            await self._exchange(engine, self._directive(engine))
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(engine.news.wait(), self._settings.tick_s)
-
     def status(self) -> FleetStatus:
-        now = time.monotonic()
+        engines = [engine.status() for engine in self._engines.values()]
+        present = {engine.name for engine in engines}
+        absent = [self._absent(spec) for name, spec in self._wanted.items() if name not in present]
+        order = {name: place for place, name in enumerate(self._wanted)}
         return FleetStatus(
             mode=self._settings.mode,
             controller=self.incarnation,
             namespace=self._fleet.namespace,
             served_model_name=self._served_model_name,
-            engines=tuple(self._status(name, engine, now) for name, engine in self._engines.items()),
+            refused=self.refused,
+            engines=tuple(sorted((*engines, *absent), key=lambda e: order.get(e.name, len(order)))),
         )
 
-    def _directive(self, engine: _Engine) -> Directive:
+    # -- directives --
+
+    async def _decide_for_ever(self) -> None:
+        while True:
+            self._decide()
+            for engine in self._engines.values():
+                self._metrics.observe(engine.status())
+            await asyncio.sleep(self._settings.tick_s)
+
+    def _decide(self) -> None:
+        reports = {actor: e.report for actor, e in self._engines.items() if e.report and e.state in ("serving", "draining")}
+        for actor, plan in self._policy.decide(reports, time.monotonic()).items():
+            engine = self._engines[actor]
+            if engine.plan is None or engine.plan.table != plan.table:
+                engine.news.set()
+            engine.plan = plan
+
+    def _directive(self, engine: Engine) -> Directive:
         """An engine that has not reported yet gets its own fallback: the policy cannot decide without its depths."""
-        plan = engine.plan or Plan(engine.member.spec.fallback, "no report yet: the engine's own table")
+        assert engine.spec is not None
+        plan = engine.plan or Plan(engine.spec.fallback, "no report yet: the engine's own table")
         self._sequence += 1
         return Directive(
             incarnation=self.incarnation,
@@ -132,52 +127,74 @@ class Controller:
             reason=plan.reason,
         )
 
-    async def _exchange(self, engine: _Engine, directive: Directive) -> None:
-        """Send a directive and take the answer in. Ends only when the engine has answered or is known to be dead."""
-        sent = time.monotonic()
-        call: asyncio.Future[Any] = asyncio.ensure_future(engine.member.handle.exchange.remote(directive))
-        done, _ = await asyncio.wait([call], timeout=self._settings.deadline_s)
-        if not done and engine.state == "serving":
-            engine.state, engine.detail = "unhealthy", f"no answer within {self._settings.deadline_s:g} s"
-        try:
-            self._take(engine, await call, directive, time.monotonic() - sent)
-        except ActorDiedError as error:
-            engine.state, engine.detail = "starting", f"its actor died and is replaced: {_first_line(error)}"
-            engine.member = await asyncio.to_thread(self._fleet.replace, engine.member)
-        except ActorUnavailableError as error:
-            engine.state, engine.detail = "unhealthy", f"Ray is restarting its actor: {_first_line(error)}"
-        except RayError as error:
-            engine.state, engine.detail = "unhealthy", _first_line(error)
-            _LOG.exception("engine %s did not take its directive", engine.member.spec.actor_name)
+    # -- engines --
 
-    def _take(self, engine: _Engine, answer: EngineReport | NotServing, directive: Directive, took_s: float) -> None:
-        if isinstance(answer, NotServing):
-            engine.state, engine.detail, engine.report = answer.state, answer.detail, None
-            return
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            try:
+                await self._reconcile()
+            except RayError:
+                _LOG.exception("Ray does not answer; the engines are looked at again in %g s", RECONCILE_EVERY_S)
+            await asyncio.sleep(RECONCILE_EVERY_S)
+
+    async def _reconcile(self) -> None:
+        """Look at what lives, and do what is to be done about it. Level-triggered: nothing has to be remembered."""
+        await self._look()
         now = time.monotonic()
-        if engine.report is None or engine.report.applied.table != directive.table:
-            engine.in_force_s = took_s
-        engine.state, engine.detail = "serving", ""
-        engine.report, engine.reported_at = answer, now
-        engine.window.add(now, answer)
+        living = [e.living(self._wanted.get(e.name), self._served_model_name) for e in self._engines.values()]
+        waiting = {name for name, backoff in self._backoff.items() if now < backoff.until}
+        actions = reconcile(self._wanted, living, waiting=waiting, surge=self._settings.surge)
+        for actor, why in actions.drain.items():
+            self._engines[actor].drain(why)
+        for actor, why in actions.remove.items():
+            await self._remove(actor, why)
+        for spec in actions.create:
+            actor = spec.new_actor_name()
+            handle = await asyncio.to_thread(self._fleet.create, actor, spec)
+            self._add(Engine(actor, handle, spec, lambda: self._settings))
 
-    def _status(self, name: str, engine: _Engine, now: float) -> EngineStatus:
-        state, detail, spec = engine.state, engine.detail, engine.member.spec
-        if state == "starting" and engine.report is None and spec.num_gpus and (missing := self._fleet.missing_gpus()):
-            state, detail = "waiting", f"needs {spec.num_gpus} GPUs; the cluster is {missing:g} short of what the fleet needs"
-        reported = engine.report is not None
+    async def _look(self) -> None:
+        """Adopt actors that other controllers created, and judge those that are known."""
+        living = await asyncio.to_thread(self._fleet.living)
+        for actor in sorted(living - self._engines.keys()):
+            if (handle := await asyncio.to_thread(self._fleet.find, actor)) is not None:
+                wanted = self._wanted.get(engine_of(actor))
+                spec = wanted if wanted is not None and wanted.names(actor) else None
+                self._add(Engine.adopt(actor, handle, spec, lambda: self._settings))
+        # A controller that was held up looks at its engines late, and must not take its own sleep for theirs.
+        now = time.monotonic()
+        passed_s = min(now - self._watched_at, 2 * RECONCILE_EVERY_S)
+        self._watched_at = now
+        for actor, engine in self._engines.items():
+            if self._following[actor].done():
+                self._following[actor].result()  # raises if its loop failed, which is a bug
+            if actor not in living and not engine.lost:
+                engine.lost = "its actor is gone"
+            if engine.unplaced_s > PLACED_WITHIN_S and engine.spec is not None:
+                engine.waits(await asyncio.to_thread(self._fleet.shortage, engine.handle, engine.spec.num_gpus))
+            engine.watch(passed_s)
+
+    def _add(self, engine: Engine) -> None:
+        self._engines[engine.actor] = engine
+        self._following[engine.actor] = asyncio.create_task(engine.follow(self._directive))
+
+    async def _remove(self, actor: str, why: str) -> None:
+        engine = self._engines.pop(actor)
+        self._following.pop(actor).cancel()
+        engine.close()
+        if engine.lost:
+            self._backoff[engine.name].failed(engine.lost, engine.served_s, time.monotonic())
+        await asyncio.to_thread(self._fleet.kill, actor, why)
+
+    def _absent(self, spec: EngineSpec) -> EngineStatus:
+        """A wanted engine that has no actor."""
+        failed = self._backoff.get(spec.name)
         return EngineStatus(
             name=spec.name,
-            actor=name,
-            state=state,
-            detail=detail,
+            actor="",
+            state="failed" if failed else "starting",
+            detail=failed.describe(time.monotonic()) if failed else "its actor is about to be created",
             gpus=spec.num_gpus,
-            accept_length=engine.window.accept_length() if reported else None,
-            goodput=engine.window.goodput() if reported else None,
-            acceptance=engine.window.acceptance() if reported else (),
-            in_force_s=engine.in_force_s,
-            report_age_s=now - engine.reported_at if engine.reported_at else None,
-            report=engine.report,
         )
 
 
@@ -185,7 +202,3 @@ def _why_fixed(settings: ControllerSettings) -> str:
     if settings.mode == "auto":
         return "mode auto: the table of user_config"
     return f"mode {settings.mode}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -168,7 +168,7 @@ class NotServing(Message):
     """What an engine answers to a directive while it cannot take one."""
 
     engine: str = Field(description="Name of the engine in the configuration.")
-    state: Literal["starting", "failed", "draining"]
+    state: Literal["starting", "failed"]
     detail: str = Field("", description="Progress, or what went wrong.")
 
 

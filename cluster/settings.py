@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,24 @@ class ControllerSettings(Message):
     )
     policy: PolicySettings = Field(PolicySettings(), description="Knobs of the measured decision; the defaults need no tuning.")
     depth_when_on: Depth = Field(3, description="In mode on, the depth at every batch size (or the next lower candidate).")
+    engines: dict[str, Annotated[int, Field(ge=0, le=1000)]] = Field(
+        {}, description="Number of engines of each group named here, in place of its `count`. 0 frees all its GPUs."
+    )
+    surge: int = Field(
+        0, ge=0, le=1000, description="Engines that may live beyond those wanted while a changed configuration is rolled out."
+    )
     tick_s: float = Field(0.2, ge=0.02, le=10, description="Time between two directives to an engine, in seconds.")
     lease_s: float = Field(2.0, gt=0, le=600, description="How long an engine follows a directive unrenewed, in seconds.")
     deadline_s: float = Field(1.0, gt=0, le=60, description="How long an engine may take to answer one, in seconds.")
+    probe_after_s: float = Field(
+        5.0, gt=0, le=600, description="An engine that has yielded no token for this long is asked to generate one, in seconds."
+    )
+    hung_after_s: float = Field(
+        30.0, gt=0, le=3600, description="An engine that fails to for this long is replaced: it hangs, in seconds."
+    )
+    start_within_s: float = Field(
+        1800.0, gt=0, description="An engine that has its GPUs and does not serve after this long is replaced, in seconds."
+    )
 
     def table(self) -> DepthTable | None:
         """The fixed table of the mode; None where the policy has to decide."""

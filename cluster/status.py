@@ -16,10 +16,10 @@ class EngineStatus(Message):
     """One engine."""
 
     name: str = Field(description="Its name in the configuration.")
-    actor: str = Field(description="Name of its Ray actor.")
+    actor: str = Field(description="Name of its Ray actor; empty while it has none.")
     state: EngineState = Field(description="Whether it takes requests, or how far it is from that.")
     detail: str = Field("", description="Why it is in that state.")
-    gpus: int = Field(ge=0, description="GPUs that it is pinned to.")
+    gpus: int | None = Field(ge=0, description="GPUs that it is pinned to; null while an adopted engine has not said so.")
     accept_length: float | None = Field(
         None, description="Tokens a decode step yields for one request, bonus token included; recent."
     )
@@ -41,7 +41,8 @@ class FleetStatus(Message):
     controller: int = Field(description="Incarnation of the controller, in ns since the epoch.")
     namespace: str = Field(description="Ray namespace of the engine actors.")
     served_model_name: str = Field(description="Name of the model, as clients ask for it.")
-    engines: tuple[EngineStatus, ...]
+    refused: str = Field("", description="Why the last `user_config` is not followed; the one before it is.")
+    engines: tuple[EngineStatus, ...] = Field(description="Those that are wanted, and those that are about to go.")
 
     @property
     def serving(self) -> tuple[EngineStatus, ...]:

@@ -25,4 +25,4 @@ def build(args: AppConfig) -> serve.Application:
             f"engines: {wanted} GPUs wanted, the cluster is {missing:g} short. "
             "Add nodes, want fewer, or set when_gpus_missing: wait"
         )
-    return Ingress.bind(ControllerDeployment.bind(specs, args.public_name))  # type: ignore[attr-defined]
+    return Ingress.bind(ControllerDeployment.bind(list(args.groups()), args.public_name))  # type: ignore[attr-defined]

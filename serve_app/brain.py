@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+import ray
 from ray import serve
 
 from cluster.controller import Controller
 from cluster.fleet import Fleet
 from cluster.goodput import GoodputPolicy
 from cluster.settings import ControllerSettings, Mode
-from cluster.spec import EngineSpec
+from cluster.spec import GroupSpec
 from cluster.status import FleetStatus
 from workers.actor import EngineActor
+
+_LOG = logging.getLogger(__name__)
 
 
 # Snapshots are fetched several times a second: an access log of them would bury all else.
@@ -28,15 +32,29 @@ from workers.actor import EngineActor
 class ControllerDeployment:
     """Runs the controller's loop in its replica."""
 
-    def __init__(self, specs: Sequence[EngineSpec], served_model_name: str) -> None:
+    def __init__(self, groups: Sequence[GroupSpec], served_model_name: str) -> None:
         app_name = serve.get_replica_context().app_name
-        fleet = Fleet(EngineActor, specs, namespace=f"specfleet-{app_name}")
+        # Serve names its replicas' actors ...#APP#DEPLOYMENT#UNIQUE; what comes before the last part is any controller's.
+        replicas = ray.get_runtime_context().get_actor_name().rsplit("#", 1)[0]
+        fleet = Fleet(EngineActor, groups, namespace=f"specfleet-{app_name}", controller=replicas)
         self._controller = Controller(fleet, served_model_name, measured=GoodputPolicy())
         self._running: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Follow a new `user_config`. A wrong one is refused, and the one before holds on."""
-        self._controller.configure(ControllerSettings.model_validate(user_config))
+        """Follow a new `user_config`.
+
+        A wrong one is refused: the one before holds on, and `GET /fleet` says why. It raises only when there is none
+        before, since Serve answers an error here by replacing this replica again and again, and the fleet would have no
+        controller.
+        """
+        try:
+            self._controller.configure(ControllerSettings.model_validate(user_config))
+            self._controller.refused = ""
+        except ValueError as error:
+            if self._running is None:
+                raise
+            self._controller.refused = str(error)
+            _LOG.error("user_config refused: %s", error)
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._controller.run())
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cluster.protocol import Depth, DepthTable, Message
-from cluster.spec import EngineSpec
+from cluster.spec import EngineSpec, GroupSpec
 from workers import cpu
 from workers.launch import TINY, check_server_args
 
@@ -17,7 +17,7 @@ class EngineGroup(Message):
     """Engines that are alike."""
 
     name: str = Field("engine", pattern=r"^[a-z][a-z0-9-]{0,30}$", description="Engines are called NAME-0, NAME-1, and so on.")
-    count: int = Field(1, ge=1, le=1000, description="Number of engines.")
+    count: int = Field(1, ge=1, le=1000, description="Number of engines. The controller's `engines` changes it live.")
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs of each engine (on the CPU: processes).")
     server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang arguments of this group, over the common ones.")
 
@@ -48,6 +48,9 @@ class AppConfig(Message):
     orphan_after_s: float = Field(
         60.0, gt=0, description="An engine ends itself after this long without a controller, in seconds."
     )
+    drain_s: float = Field(
+        60.0, ge=0, description="How long requests that run may take to finish before their engine is removed, in seconds."
+    )
     when_gpus_missing: Literal["wait", "fail"] = Field(
         "wait", description="If the cluster has fewer GPUs than the engines want: wait for more, or refuse to deploy."
     )
@@ -70,7 +73,7 @@ class AppConfig(Message):
         if self.model != TINY and self.draft_model is None:
             raise ValueError(f"draft_model: {self.model} needs an EAGLE-3 draft; name its path or its Hugging Face id")
         # Fails here, with its field's name, rather than in every engine.
-        list(self.specs())
+        list(self.groups())
         return self
 
     @property
@@ -81,21 +84,27 @@ class AppConfig(Message):
     def _environment(self) -> dict[str, str]:
         return self.environment if self.device == "cuda" else {**cpu.environment(), **self.environment}
 
+    def groups(self) -> Iterator[GroupSpec]:
+        """One group of specs for each group of engines."""
+        for group in self.engines:
+            engine = EngineSpec(
+                name=group.name,
+                model=self.model,
+                draft_model=self.draft_model,
+                served_model_name=self.public_name,
+                device=self.device,
+                tensor_parallel=group.tensor_parallel,
+                candidate_depths=self.candidate_depths,
+                profile=self.profile,
+                fallback=self.fallback,
+                orphan_after_s=self.orphan_after_s,
+                drain_s=self.drain_s,
+                server_args={**self.server_args, **group.server_args},
+                environment=self._environment,
+            )
+            yield GroupSpec(name=group.name, count=group.count, engine=engine)
+
     def specs(self) -> Iterator[EngineSpec]:
         """One spec for each engine."""
-        for group in self.engines:
-            for index in range(group.count):
-                yield EngineSpec(
-                    name=f"{group.name}-{index}",
-                    model=self.model,
-                    draft_model=self.draft_model,
-                    served_model_name=self.public_name,
-                    device=self.device,
-                    tensor_parallel=group.tensor_parallel,
-                    candidate_depths=self.candidate_depths,
-                    profile=self.profile,
-                    fallback=self.fallback,
-                    orphan_after_s=self.orphan_after_s,
-                    server_args={**self.server_args, **group.server_args},
-                    environment=self._environment,
-                )
+        for group in self.groups():
+            yield from group.engines(group.count)

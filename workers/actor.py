@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
-import os
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator
 
 import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
 
 from cluster.protocol import ApiError, Directive, EngineReport, NotServing, ResponseHead
 from cluster.spec import EngineSpec
-from workers import bridge
+from workers import bridge, progress
 from workers.engine import DirectedEngine
+from workers.lifetime import Lifetime, end_process_group, lead_a_process_group
 
 _LOG = logging.getLogger(__name__)
 
 
-@ray.remote(concurrency_groups={"control": 32, "generation": 4096}, max_restarts=3)
+@ray.remote(concurrency_groups={"control": 32, "generation": 4096}, max_restarts=0)
 class EngineActor:
     """One engine. Control calls and requests come in through separate concurrency groups, each with its own event loop,
     so that neither queues behind the other; both hop to the loop of the engine's thread.
@@ -29,55 +30,78 @@ class EngineActor:
     The engine has a thread of its own because its scheduler processes ask to die with the *thread* that started them.
     """
 
-    def __init__(self, spec: EngineSpec) -> None:
-        """Return at once; the engine starts in its thread. Until it serves, `exchange` says how far it is."""
+    def __init__(self, spec: EngineSpec, controller: str) -> None:
+        """Return at once; the engine starts in its thread. Until it serves, `exchange` says how far it is.
+
+        `controller` is what the names of controllers' actors begin with.
+        """
         self._spec = spec
         self._engine: DirectedEngine | None = None
-        self._state = NotServing(engine=spec.actor_name, state="starting", detail="loading the model")
-        self._heard_at = time.monotonic()
+        self._phase = ""
+        self._failure = ""
         self._loop = asyncio.new_event_loop()
+        self._lifetime = Lifetime(
+            spec.orphan_after_s,
+            spec.drain_s,
+            controller_lives=lambda: _lives(controller),
+            in_flight=lambda: self._engine.in_flight if self._engine else 0,
+            end=end_process_group,
+        )
         _ignore_sigquit()
+        lead_a_process_group()
+        threading.Thread(target=self._lifetime.run, name="lifetime", daemon=True).start()
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             engine = DirectedEngine(self._spec)
-            self._loop.run_until_complete(engine.prove_patch())
-            self._loop.run_until_complete(engine.profile())
-        except Exception as error:
-            _LOG.exception("engine %s failed to start", self._spec.actor_name)
-            self._state = NotServing(engine=self._spec.actor_name, state="failed", detail=f"{type(error).__name__}: {error}")
-            self._loop.run_until_complete(self._show_failure_until_orphaned())
-        else:
-            self._engine = engine
-            self._loop.run_until_complete(self._serve_until_orphaned(engine))
-        _LOG.warning("engine %s ends itself: no controller for %g s", self._spec.actor_name, self._spec.orphan_after_s)
-        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-
-    async def _show_failure_until_orphaned(self) -> None:
-        """A failure at start would only repeat itself, so the engine stays to say what it was."""
-        while time.monotonic() < self._heard_at + self._spec.orphan_after_s:
-            await asyncio.sleep(0.1)
-
-    async def _serve_until_orphaned(self, engine: DirectedEngine) -> None:
+            watching = self._loop.create_task(engine.watch())
+            self._loop.run_until_complete(self._prepare(engine, watching))
+        except (Exception, SystemExit) as error:
+            # The actor stays to say what it was; the controller removes it, and tries again later.
+            _LOG.exception("engine %s failed to start", self._spec.name)
+            self._failure = f"{type(error).__name__}: {error}"
+            return
+        self._engine = engine
         try:
-            await engine.watch()
+            self._loop.run_until_complete(watching)
         except RuntimeError:
-            _LOG.exception("engine %s failed; Ray restarts it", self._spec.actor_name)
-            os._exit(1)
-        self._state = NotServing(engine=self._spec.actor_name, state="draining", detail="no controller; ending")
-        self._engine = None
-        await engine.drained()
+            _LOG.exception("engine %s failed", self._spec.name)
+        end_process_group()
+
+    async def _prepare(self, engine: DirectedEngine, watching: asyncio.Task[None]) -> None:
+        """What is left to do when all processes are up. Fails too if one of them ends meanwhile."""
+        steps = {"proving that the patch is in force": engine.prove_patch, "measuring step times": engine.profile}
+        for self._phase, step in steps.items():
+            doing = asyncio.ensure_future(step())
+            await asyncio.wait((doing, watching), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            await doing
+
+    @ray.method(concurrency_group="control")
+    async def describe(self) -> EngineSpec:
+        """What it is made of, for a controller of another configuration."""
+        return self._spec
 
     @ray.method(concurrency_group="control")
     async def exchange(self, directive: Directive) -> EngineReport | NotServing:
         """Take a directive down and a report up."""
-        self._heard_at = time.monotonic()
+        self._lifetime.heard()
         engine = self._engine
-        if engine is None:
-            return self._state
-        return await bridge.call(self._loop, lambda: engine.take(directive))
+        if engine is not None:
+            return await bridge.call(self._loop, lambda: engine.take(directive))
+        if self._failure:
+            return NotServing(engine=self._spec.name, state="failed", detail=self._failure)
+        return NotServing(engine=self._spec.name, state="starting", detail=self._phase or progress.read())
+
+    @ray.method(concurrency_group="control")
+    async def probe(self) -> None:
+        """Return once the engine has shown that it generates tokens; an engine that hangs never does."""
+        engine = self._engine
+        if engine is not None:
+            await bridge.call(self._loop, engine.probe)
 
     @ray.method(concurrency_group="control")
     async def abort(self, rid: str) -> None:
@@ -90,14 +114,24 @@ class EngineActor:
     async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
         """Answer an OpenAI request (`chat/completions` or `completions`): a head and then the body, or an error."""
         engine = self._engine
-        if engine is None:
-            yield ApiError(status=503, message=f"engine {self._spec.name} is {self._state.state}", type="server_error")
+        if engine is None or self._lifetime.draining:
+            message = f"engine {self._spec.name} {'has no controller and ends' if engine else 'has not started'}"
+            yield ApiError(status=503, message=message, type="server_error", code="no_engine")
             return
         async for pieces in bridge.stream(self._loop, lambda: engine.respond(route, body, rid)):
             if not isinstance(pieces[0], bytes):
                 yield pieces.pop(0)
             if pieces:
                 yield b"".join(piece for piece in pieces if isinstance(piece, bytes))
+
+
+def _lives(controller: str) -> bool:
+    """Whether a controller lives, as far as Ray can tell: while it cannot, no engine is to end for that."""
+    try:
+        return any(actor["name"].startswith(controller) for actor in list_named_actors(all_namespaces=True))
+    except RayError:
+        _LOG.exception("cannot tell whether a controller lives")
+        return True
 
 
 def _ignore_sigquit() -> None:

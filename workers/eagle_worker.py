@@ -20,7 +20,7 @@ from sglang.srt.speculative.eagle_info import EagleVerifyInput
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cluster.protocol import DepthTable, EngineFacts
-from workers import graphs
+from workers import graphs, progress
 from workers.counters import Counters
 from workers.directive import DirectivePolicy, decode
 from workers.draft_worker import KeepingDraftWorker
@@ -40,6 +40,7 @@ class DirectedEagleWorker(EAGLEWorkerV2):
     _draft_worker: KeepingDraftWorker
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        progress.note("loading the draft model")
         super().__init__(*args, **kwargs)
         if self.adaptive_controller is None:
             raise RuntimeError(
@@ -50,6 +51,10 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         self.adaptive_controller = AdaptiveController(self, self.policy)
         self._state_gib: dict[int, float] = {}
         self._one_node = OneNodeInputs(self.device)
+
+    def init_attention_backends(self) -> None:
+        super().init_attention_backends()
+        progress.note(f"capturing graphs: depth {self.speculative_num_steps}, 1 of {len(self.policy.candidate_steps)}")
 
     def init_cuda_graphs(self) -> None:
         """Build the state of every candidate depth; then the batch sizes are known, and counting can start."""
@@ -69,6 +74,8 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         self.recorder = Recorder(counters, self.policy.padded, self._draft_worker.work)
 
     def build_adaptive_runtime_state(self, speculative_num_steps: int, *args: Any, **kwargs: Any) -> SpecRuntimeState:
+        number, depths = len(self._state_gib) + 2, len(self.policy.candidate_steps)
+        progress.note(f"capturing graphs: depth {speculative_num_steps}, {number} of {depths}")
         before = graphs.free_gib(self.device, self.gpu_id)
         with graphs.captured_for(self.policy.graph_sizes_of[speculative_num_steps]):
             state = super().build_adaptive_runtime_state(speculative_num_steps, *args, **kwargs)

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import psutil
 from cluster.profile import StepTimes
 from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
 from cluster.spec import EngineSpec
-from workers import startup_profile
+from workers import progress, startup_profile
 from workers.counters import Counters, CountersReader
 from workers.directive import encode
 from workers.facts import get_facts, put_known
@@ -45,8 +46,10 @@ class DirectedEngine:
             arguments = sglang_arguments(spec, folder)
             known = startup_profile.known(spec)
             put_known(folder, known)
+            progress.note("importing SGLang")
             import sglang
 
+            progress.note("loading the model")
             self._engine = sglang.Engine(**arguments)
             self._ranks = _readers(folder, spec.tensor_parallel)
             self._facts = get_facts(folder)
@@ -60,6 +63,7 @@ class DirectedEngine:
         self._in_force: DepthTable | None = None
         self._revision = 0
         self._pushing = asyncio.Lock()
+        self._probes: set[str] = set()  # ids of requests that are no client's
         self._learn(known)
 
     async def prove_patch(self) -> None:
@@ -92,22 +96,55 @@ class DirectedEngine:
         return self.report(accepted)
 
     async def watch(self, check_every_s: float = 0.1) -> None:
-        """Fall back when the lease runs out; return when no controller has been heard of for `orphan_after_s`.
+        """Fall back when the lease runs out, for as long as the engine lives.
 
         Raises:
             RuntimeError: when a process of the engine ended.
         """
-        while self._lease.silent_s(time.monotonic()) < self.spec.orphan_after_s:
+        while True:
             if ended := [p.pid for p in self._processes if not p.is_running() or p.status() == psutil.STATUS_ZOMBIE]:
                 raise RuntimeError(f"{self.spec.name}: processes {ended} ended")
             if self._lease.expire(time.monotonic()):
                 await self._push()
             await asyncio.sleep(check_every_s)
 
-    async def drained(self, check_every_s: float = 0.1) -> None:
-        """Return when no request is left."""
-        while self._tokenizer.rid_to_state:
-            await asyncio.sleep(check_every_s)
+    async def probe(self, within_s: float = 5.0) -> None:
+        """Return once the engine has shown that it generates: by a token of the probe's own, or, where SGLang leaves
+        a health check's request out because it is busy with others, by anything that came back for them.
+
+        Raises:
+            TimeoutError: if it has not.
+        """
+        from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        rid = f"{HEALTH_CHECK_RID_PREFIX}_{uuid.uuid4().hex}"
+        params = {"max_new_tokens": 1, "temperature": 0.0}
+        request = GenerateReqInput(rid=rid, input_ids=[0], sampling_params=params, log_metrics=False)
+        began, busy = time.time(), False
+        tokens = self._tokenizer.generate_request(request, None)
+        first = asyncio.ensure_future(anext(tokens))
+        self._probes.add(rid)
+        try:
+            while not first.done() and not (busy and self._tokenizer.last_receive_tstamp > began):
+                if time.time() > began + within_s:
+                    raise TimeoutError(f"{self.spec.name}: no token within {within_s:g} s")
+                busy = busy or self.in_flight > 0
+                await asyncio.sleep(0.05)
+            if first.done():
+                first.result()
+        finally:
+            first.cancel()
+            await asyncio.wait([first])
+            await tokens.aclose()
+            self._tokenizer.rid_to_state.pop(rid, None)
+            self._probes.discard(rid)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that it has taken and not answered to the end. May be asked for from any thread."""
+        taken = self._tokenizer.rid_to_state
+        return len(taken) - sum(rid in taken for rid in tuple(self._probes))
 
     async def _push(self) -> None:
         """Bring the schedulers to the table that holds."""
@@ -141,11 +178,11 @@ class DirectedEngine:
 
     def report(self, accepted: bool) -> EngineReport:
         ranks = [rank.read() for rank in self._ranks]
-        in_flight = len(self._tokenizer.rid_to_state)
+        in_flight = self.in_flight
         running = min(ranks[0].get("batch"), in_flight)
         snapshot = self._tokenizer.load_snapshot_reader.read(0)
         return EngineReport(
-            engine=self.spec.actor_name,
+            engine=self.spec.name,
             incarnation=self.incarnation,
             accepted=accepted,
             applied=self._lease.applied(time.monotonic()),

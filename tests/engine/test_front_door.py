@@ -13,7 +13,8 @@ import pytest
 import ray
 
 from serve_app.errors import RequestError
-from tests.engine.conftest import busy, eventually, status
+from tests.engine.conftest import busy
+from tests.fleet import eventually, status
 
 CHAT = [{"role": "user", "content": "Hello"}]
 

@@ -11,7 +11,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.engine.conftest import CONFIG, busy, complete, deploy, eventually, status
+from tests.engine.conftest import CONFIG, busy, deploy
+from tests.fleet import complete, eventually, status
 
 
 @pytest.fixture

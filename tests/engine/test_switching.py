@@ -12,7 +12,8 @@ import ray
 
 from cluster.protocol import DepthTable, Directive, EngineReport
 from cluster.status import FleetStatus
-from tests.engine.conftest import busy, complete, eventually, gather, status
+from tests.engine.conftest import busy, gather
+from tests.fleet import complete, eventually, status
 
 
 async def texts(client: httpx.AsyncClient, prompts: list[str]) -> list[str]:

@@ -5,7 +5,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from cluster.fleet import Fleet
 from cluster.settings import ControllerSettings
+from cluster.spec import engine_of
 from serve_app.config import AppConfig
 from tests.unit.builders import spec
 from workers.launch import known_arguments, sglang_arguments
@@ -65,6 +67,21 @@ def test_groups_become_engines_that_own_their_gpus() -> None:
     assert specs[0].served_model_name == "org/big"
 
 
+def test_the_controllers_settings_resize_groups_by_name() -> None:
+    config = AppConfig.model_validate({**BIG, "engines": [{"name": "one", "count": 2}, {"name": "four", "tensor_parallel": 4}]})
+    fleet = Fleet(None, list(config.groups()), namespace="test", controller="")
+    assert list(fleet.wanted({})) == ["one-0", "one-1", "four-0"]
+    assert list(fleet.wanted({"one": 0, "four": 2})) == ["four-0", "four-1"]
+    with pytest.raises(ValueError, match=r"engines: there is no group two; the groups are one, four"):
+        fleet.wanted({"two": 1})
+
+
+@pytest.mark.parametrize("count", [-1, 1001, "many", 1.5])
+def test_impossible_numbers_of_engines_are_refused_by_name(count: Any) -> None:
+    with pytest.raises(ValidationError, match=r"engines\.one"):
+        ControllerSettings.model_validate({"engines": {"one": count}})
+
+
 def test_an_engine_on_the_cpu_takes_no_gpu_and_brings_its_environment() -> None:
     (engine,) = AppConfig.model_validate({"model": "tiny", "device": "cpu", "environment": {"OMP_NUM_THREADS": "7"}}).specs()
     assert engine.num_gpus == 0
@@ -73,8 +90,11 @@ def test_an_engine_on_the_cpu_takes_no_gpu_and_brings_its_environment() -> None:
 
 
 def test_an_actor_name_tells_changed_engines_apart() -> None:
-    assert spec().actor_name == spec().actor_name
-    assert spec().actor_name != spec(server_args={"page_size": 2}).actor_name
+    actor = spec(name="a-b-0").new_actor_name()
+    assert engine_of(actor) == "a-b-0"
+    assert spec(name="a-b-0").names(actor)
+    assert not spec(name="a-b-0", server_args={"page_size": 2}).names(actor)
+    assert actor != spec(name="a-b-0").new_actor_name()
 
 
 def test_arguments_for_sglang(tmp_path: Path) -> None:

@@ -1,46 +1,80 @@
 """The controller against fake engines: what it does when they are slow, hung, dead or not there yet."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError
 
 from cluster.controller import Controller
-from cluster.fleet import Member
 from cluster.goodput import PolicySettings
 from cluster.policy import Plan
-from cluster.protocol import Directive, EngineReport, NotServing
+from cluster.protocol import Directive, EngineReport, Load, NotServing
 from cluster.settings import ControllerSettings
+from cluster.spec import EngineSpec
 from tests.unit.builders import report, spec, table
 
 Answer = Callable[[Directive], Awaitable[EngineReport | NotServing]]
 
 
 class FakeEngine:
-    """Stands in for an actor handle: `handle.exchange.remote(directive)`."""
+    """Stands in for an actor handle: `handle.exchange.remote(directive)` and `handle.probe.remote()`."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, probe: Callable[[], Awaitable[None]] | None = None, made_of: Any = None) -> None:
         self.taken: list[Directive] = []
-        self.exchange = self
+        self.probes = 0
+        self.exchange = SimpleNamespace(remote=self._exchange)
+        self.probe = SimpleNamespace(remote=self._probe)
+        self.describe = SimpleNamespace(remote=self._describe)
         self._answer = answer
+        self._answer_probe = probe or asyncio.Event().wait
+        self._made_of = made_of
 
-    def remote(self, directive: Directive) -> Awaitable[Any]:
+    def _exchange(self, directive: Directive) -> Awaitable[Any]:
         self.taken.append(directive)
         return self._answer(directive)
 
+    def _probe(self) -> Awaitable[Any]:
+        self.probes += 1
+        return self._answer_probe()
+
+    async def _describe(self) -> Any:
+        return self._made_of
+
 
 class FakeFleet:
+    """Creates fake engines; each name's next one is the first of `engines[name]`, over and over its last."""
+
     namespace = "test"
 
-    def __init__(self, engines: dict[str, FakeEngine]) -> None:
-        self._engines = engines
+    def __init__(self, engines: dict[str, FakeEngine | list[FakeEngine]], there: dict[str, FakeEngine] | None = None) -> None:
+        self._next = {name: e if isinstance(e, list) else [e] for name, e in engines.items()}
+        self.actors = dict(there or {})
+        self.killed: dict[str, str] = {}
 
-    def missing_gpus(self) -> float:
-        return 0.0
+    def wanted(self, counts: Mapping[str, int]) -> dict[str, EngineSpec]:
+        return {name: spec(name=name) for name in self._next if counts.get(name, 1)}
 
-    def reconcile(self) -> dict[str, Member]:
-        return {name: Member(spec(name=name), engine) for name, engine in self._engines.items()}
+    def living(self) -> set[str]:
+        return set(self.actors)
+
+    def find(self, actor: str) -> FakeEngine | None:
+        return self.actors.get(actor)
+
+    def create(self, actor: str, made_of: EngineSpec) -> FakeEngine:
+        engines = self._next[made_of.name]
+        self.actors[actor] = engines.pop(0) if len(engines) > 1 else engines[0]
+        return self.actors[actor]
+
+    def kill(self, actor: str, why: str) -> None:
+        self.killed[actor] = why
+        self.actors.pop(actor, None)
+
+    def shortage(self, handle: Any, gpus: int) -> str:
+        return ""
 
 
 class CountingPolicy:
@@ -68,8 +102,15 @@ async def starting(directive: Directive) -> NotServing:
     return NotServing(engine="e", state="starting", detail="loading")
 
 
+@pytest.fixture(autouse=True)
+def quick_reconciliation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.controller.RECONCILE_EVERY_S", 0.02)
+    monkeypatch.setattr("cluster.backoff.FIRST_S", 0.05)
+    monkeypatch.setattr("cluster.engine.SETTLE_S", 0.1)
+
+
 def run(
-    engines: dict[str, FakeEngine],
+    engines: dict[str, FakeEngine] | FakeFleet,
     settings: ControllerSettings,
     until: Callable[[Controller], bool],
     policy: CountingPolicy | None = None,
@@ -77,10 +118,11 @@ def run(
     """Run a controller until something is true of it. What never becomes true fails in the test's own assertions."""
 
     async def main() -> Controller:
-        controller = Controller(FakeFleet(engines), "tiny", policy or CountingPolicy())  # type: ignore[arg-type]
+        fleet = engines if isinstance(engines, FakeFleet) else FakeFleet(engines)  # type: ignore[arg-type]
+        controller = Controller(fleet, "tiny", policy or CountingPolicy())  # type: ignore[arg-type]
         controller.configure(settings)
         running = asyncio.create_task(controller.run())
-        for _ in range(500):
+        for _ in range(1500):
             await asyncio.sleep(0.01)
             if until(controller):
                 break
@@ -99,18 +141,18 @@ def states(controller: Controller) -> dict[str, str]:
 
 def test_directives_count_up_and_carry_the_plan_once_an_engine_has_reported() -> None:
     engine = FakeEngine(prompt)
-    controller = run({"a": engine}, FAST, lambda _: len(engine.taken) > 5)
+    controller = run({"a-0": engine}, FAST, lambda _: len(engine.taken) > 5)
     orders = [directive.order for directive in engine.taken]
     assert orders == sorted(set(orders))
     assert engine.taken[0].table == spec().fallback
     assert engine.taken[-1].table == table({1: 1})
     assert engine.taken[-1].reason == "measured"
-    assert states(controller) == {"a": "serving"}
+    assert states(controller) == {"a-0": "serving"}
 
 
 def test_a_hung_engine_is_marked_and_delays_no_other() -> None:
     quick, stuck = FakeEngine(prompt), FakeEngine(hung)
-    run({"a": quick, "b": stuck}, FAST, lambda _: len(quick.taken) > 20)
+    run({"a-0": quick, "b-0": stuck}, FAST, lambda _: len(quick.taken) > 20)
     assert len(quick.taken) > 20
     assert len(stuck.taken) == 1
 
@@ -120,14 +162,16 @@ def test_an_engine_that_stops_answering_is_unhealthy_and_no_longer_decided_for()
         return await (prompt(directive) if directive.sequence <= 2 else hung(directive))
 
     policy = CountingPolicy()
-    controller = run({"a": FakeEngine(once)}, FAST, lambda c: states(c) == {"a": "unhealthy"} and policy.seen[-1] == [], policy)
-    assert states(controller) == {"a": "unhealthy"}
+    controller = run(
+        {"a-0": FakeEngine(once)}, FAST, lambda c: states(c) == {"a-0": "unhealthy"} and policy.seen[-1] == [], policy
+    )
+    assert states(controller) == {"a-0": "unhealthy"}
     assert policy.seen[-1] == []
     assert "0.1 s" in controller.status().engines[0].detail
 
 
 def test_an_engine_that_is_not_up_is_shown_as_it_says() -> None:
-    controller = run({"a": FakeEngine(starting)}, FAST, lambda c: any(e.detail == "loading" for e in c.status().engines))
+    controller = run({"a-0": FakeEngine(starting)}, FAST, lambda c: any(e.detail == "loading" for e in c.status().engines))
     (engine,) = controller.status().engines
     assert (engine.state, engine.detail) == ("starting", "loading")
 
@@ -135,7 +179,7 @@ def test_an_engine_that_is_not_up_is_shown_as_it_says() -> None:
 def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
     async def main() -> list[Directive]:
         engine = FakeEngine(prompt)
-        controller = Controller(FakeFleet({"a": engine}), "tiny", CountingPolicy())  # type: ignore[arg-type]
+        controller = Controller(FakeFleet({"a-0": engine}), "tiny", CountingPolicy())  # type: ignore[arg-type]
         controller.configure(ControllerSettings(tick_s=10))
         running = asyncio.create_task(controller.run())
         await asyncio.sleep(0.3)
@@ -159,12 +203,142 @@ def test_modes_choose_the_policy(mode: Any) -> None:
     def last() -> tuple[int, str]:
         return engine.taken[-1].table.depth(1), engine.taken[-1].reason
 
-    run({"a": engine}, FAST.model_copy(update={"mode": mode}), lambda _: bool(engine.taken) and last() == wanted)
+    run({"a-0": engine}, FAST.model_copy(update={"mode": mode}), lambda _: bool(engine.taken) and last() == wanted)
     assert last() == wanted
 
 
 def test_knobs_reach_the_policy() -> None:
     policy = CountingPolicy()
     knobs = PolicySettings(tpot_limit_ms=20)
-    run({"a": FakeEngine(prompt)}, FAST.model_copy(update={"policy": knobs}), lambda _: True, policy)
+    run({"a-0": FakeEngine(prompt)}, FAST.model_copy(update={"policy": knobs}), lambda _: True, policy)
     assert policy.settings == knobs
+
+
+LIVELY = FAST.model_copy(update={"probe_after_s": 0.1, "hung_after_s": 0.3})
+
+
+def details(controller: Controller) -> list[str]:
+    return [engine.detail for engine in controller.status().engines]
+
+
+async def died(directive: Directive) -> EngineReport:
+    raise ActorDiedError
+
+
+async def idle_token() -> None:
+    return None
+
+
+def test_a_dead_engine_is_created_anew_and_the_waits_grow() -> None:
+    fleet = FakeFleet({"a-0": FakeEngine(died)})
+    controller = run(fleet, FAST, lambda c: any("failed 3 times in a row" in d for d in details(c)))
+    assert any("failed 3 times in a row, last: its actor died" in d for d in details(controller)), details(controller)
+    assert states(controller) == {"a-0": "failed"}
+
+
+def test_an_idle_engine_is_asked_for_a_token_and_lives_on() -> None:
+    engine = FakeEngine(prompt, idle_token)
+    fleet = FakeFleet({"a-0": engine})
+    controller = run(fleet, LIVELY, lambda _: engine.probes > 5)
+    assert engine.probes > 5
+    assert states(controller) == {"a-0": "serving"}
+    assert not fleet.killed
+
+
+def test_an_engine_that_yields_tokens_is_not_asked_for_one() -> None:
+    async def busy(directive: Directive) -> EngineReport:
+        return report(tokens=directive.sequence)
+
+    engine = FakeEngine(busy)
+    run(FakeFleet({"a-0": engine}), LIVELY, lambda _: len(engine.taken) > 50)
+    assert len(engine.taken) > 50
+    assert engine.probes == 0
+
+
+def test_an_engine_that_answers_but_generates_nothing_is_replaced() -> None:
+    stuck, healthy = FakeEngine(prompt), FakeEngine(prompt, idle_token)
+    fleet = FakeFleet({"a-0": [stuck, healthy]})
+    controller = run(fleet, LIVELY, lambda c: healthy.probes > 1)
+    assert [why for why in fleet.killed.values() if "hung: no token for" in why]
+    assert states(controller) == {"a-0": "serving"}
+
+
+def test_an_engine_that_answers_no_more_is_replaced() -> None:
+    async def once(directive: Directive) -> EngineReport:
+        return await (prompt(directive) if directive.sequence <= 2 else hung(directive))
+
+    healthy = FakeEngine(prompt, idle_token)
+    fleet = FakeFleet({"a-0": [FakeEngine(once), healthy]})
+    controller = run(fleet, LIVELY, lambda c: healthy.probes > 1)
+    assert states(controller) == {"a-0": "serving"}
+    assert len(fleet.killed) == 1
+
+
+def test_time_that_the_controller_lost_is_not_held_against_the_engines() -> None:
+    fleet = FakeFleet({"a-0": FakeEngine(prompt, idle_token)})
+
+    def stop_for_a_while() -> Iterator[bool]:
+        yield from (False for _ in range(30))
+        time.sleep(1.0)  # as a stopped process would, with everything that was due meanwhile coming at once
+        yield from (False for _ in range(20))
+        yield True
+
+    pauses = stop_for_a_while()
+    run(fleet, LIVELY, lambda _: next(pauses))
+    assert not fleet.killed
+
+
+def test_an_engine_that_failed_to_start_is_removed_and_says_why() -> None:
+    async def failed(directive: Directive) -> NotServing:
+        return NotServing(engine="a-0", state="failed", detail="ValueError: no such model")
+
+    fleet = FakeFleet({"a-0": FakeEngine(failed)})
+    controller = run(fleet, FAST, lambda c: any("no such model; next try" in d for d in details(c)))
+    assert any("no such model; next try" in d for d in details(controller)), details(controller)
+
+
+def test_the_next_controller_adopts_and_drains_what_is_not_wanted() -> None:
+    def loaded(running: int) -> Answer:
+        async def answer(directive: Directive) -> EngineReport:
+            return report(load=Load(running=running, waiting=0, max_running=8, kv_usage=0))
+
+        return answer
+
+    kept = spec(name="a-0").new_actor_name()
+    idle, endless = "b-0-00000000-000000", "c-0-00000000-000000"
+    fleet = FakeFleet(
+        {"a-0": FakeEngine(prompt)},
+        {
+            kept: FakeEngine(prompt, idle_token),
+            idle: FakeEngine(loaded(0), made_of=spec(name="b-0", drain_s=60)),
+            endless: FakeEngine(loaded(1), made_of=spec(name="c-0", drain_s=0.5)),
+        },
+    )
+    seen: set[str] = set()
+
+    def gone(controller: Controller) -> bool:
+        seen.update(f"{e.name} {e.state}: {e.detail}" for e in controller.status().engines)
+        return len(fleet.killed) == 2
+
+    controller = run(fleet, FAST, gone)
+    assert list(fleet.killed) == [idle, endless]
+    assert "c-0 draining: it is no longer wanted" in seen
+    assert [e.actor for e in controller.status().engines] == [kept]
+
+
+def test_a_fleet_is_resized_while_it_runs() -> None:
+    async def main() -> None:
+        fleet = FakeFleet({"a-0": FakeEngine(prompt, idle_token), "b-0": FakeEngine(prompt, idle_token)})
+        controller = Controller(fleet, "tiny", CountingPolicy())  # type: ignore[arg-type]
+        controller.configure(FAST)
+        running = asyncio.create_task(controller.run())
+        for counts, wanted in [({}, ["a-0", "b-0"]), ({"b-0": 0}, ["a-0"]), ({"a-0": 0}, ["b-0"])]:
+            controller.configure(FAST.model_copy(update={"engines": counts}))
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                if list(states(controller)) == wanted and set(states(controller).values()) == {"serving"}:
+                    break
+            assert states(controller) == dict.fromkeys(wanted, "serving")
+        running.cancel()
+
+    asyncio.run(main())
