@@ -2,7 +2,7 @@ PYTHON ?= python3
 CONFIG ?= configs/local.yaml
 BIN := .venv/bin
 
-.PHONY: serve test test-unit lint
+.PHONY: serve test test-unit chaos lint
 
 ## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
 serve: .venv/installed
@@ -12,10 +12,15 @@ serve: .venv/installed
 test: lint test-unit
 	$(BIN)/pytest tests/scenarios
 	$(BIN)/pytest tests/engine
+	$(BIN)/pytest -s tests/chaos
 
 ## Tests that need no engine.
 test-unit: .venv/installed
 	$(BIN)/pytest tests/unit
+
+## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
+chaos: .venv/installed
+	SPECFLEET_CHAOS_ROUNDS=5 $(BIN)/pytest -s tests/chaos
 
 lint: .venv/installed
 	$(BIN)/ruff check .

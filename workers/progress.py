@@ -16,10 +16,11 @@ def note(text: str) -> None:
 
 
 def read() -> str:
-    """What was noted last. The notes go when all processes are up; what is left is to prove the patch."""
-    if COUNTERS_ENV not in os.environ:
+    """What was noted last. The folder goes when all processes are up; what is left is to prove the patch."""
+    folder = os.environ.get(COUNTERS_ENV)
+    if folder is None:
         return "starting"
     try:
-        return Path(os.environ[COUNTERS_ENV], _FILE).read_text()
+        return Path(folder, _FILE).read_text()
     except FileNotFoundError:
-        return "proving that the patch is in force"
+        return "starting" if Path(folder).exists() else "proving that the patch is in force"
