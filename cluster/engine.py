@@ -107,7 +107,7 @@ class Engine:
     def waits(self, shortage: str) -> None:
         """Take in why it has not been placed, if it has not."""
         if shortage:
-            self._state, self._detail = "waiting", shortage
+            self._state, self._detail, self._silent_s = "waiting", shortage, 0.0
         elif self._state == "waiting":
             self._state, self._detail = "starting", "its actor is being created"
 

@@ -6,59 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import statistics
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from ray import serve
 
-from cluster.status import FleetStatus
-from tests.chaos.faults import FAULTS, MARK, Whole, engine_processes, marked
+from tests.chaos.conftest import MAX_TOKENS, ROUNDS, until_whole
+from tests.chaos.faults import FAULTS, engine_processes
 from tests.chaos.traffic import ALLOWED, FORBIDDEN, Traffic
-from tests.fleet import ROOT, URL, complete, held_out_prompts, serving, status
+from tests.fleet import URL, complete, held_out_prompts, status
 
-ROUNDS = int(os.environ.get("SPECFLEET_CHAOS_ROUNDS", "0"))
 SHORT = ("kill -9 scheduler", "kill -9 controller", "SIGSTOP scheduler", "drop the lease")
-CONFIG = ROOT / "tests" / "data" / "chaos.yaml"
 GONE_WITHIN_S = 20 + 5 + 15  # the configuration's orphan_after_s and drain_s, and some for Serve to end the controller
-MAX_TOKENS = 48
-
-
-@pytest.fixture
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    os.environ[MARK] = uuid.uuid4().hex
-    try:
-        with serving(CONFIG, tmp_path_factory.mktemp("chaos") / "serve.log"):
-            yield
-    finally:
-        deadline = time.monotonic() + 15
-        while (left := marked()) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        del os.environ[MARK]
-        for pid in left:  # a test that failed must not leave stopped processes behind
-            os.kill(pid, signal.SIGKILL)
-    assert not left, f"left behind by serve run: {left}"
-
-
-async def until_whole(client: httpx.AsyncClient, whole: Whole, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    seen: object = None
-    while time.monotonic() < deadline:
-        try:
-            fleet: FleetStatus = await asyncio.wait_for(status(client), 5)
-            if whole(fleet):
-                return
-            seen = [(e.name, e.state, e.detail) for e in fleet.engines]
-        except (httpx.HTTPError, asyncio.TimeoutError, ValueError) as error:  # no controller, no ingress
-            seen = repr(error)[:200]
-        await asyncio.sleep(0.1)
-    pytest.fail(f"not whole again after {within_s:g} s: {seen}")
 
 
 @pytest.mark.usefixtures("fleet")
