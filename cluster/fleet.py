@@ -74,7 +74,7 @@ class Fleet:
 
     def shortage(self, handle: Any, gpus: int) -> str:
         """Why an actor has not been placed on a node yet; empty if it has, or will be in a moment."""
-        placed = actors(handle._actor_id.hex()).get("Address", {}).get("NodeID")
+        placed = actors(handle._actor_id.hex()).get("Address", {}).get("IPAddress")
         if placed or not gpus:
             return ""
         largest = max((node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)

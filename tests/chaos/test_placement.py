@@ -1,4 +1,4 @@
-"""What Ray does with engine actors that find no GPU, or that are stopped. On GPUs that Ray only counts, with actors of no engine."""
+"""What Ray does with engine actors that find no GPU, or that are stopped; with GPUs that it only counts, and idle actors."""
 
 from __future__ import annotations
 
