@@ -140,6 +140,8 @@ class Controller:
     async def _reconcile(self) -> None:
         """Look at what lives, and do what is to be done about it. Level-triggered: nothing has to be remembered."""
         await self._look()
+        if any(engine.superseded for engine in self._engines.values()):
+            return  # Serve has started the next controller, and ends this one: two that want different engines would fight
         now = time.monotonic()
         living = [e.living(self._wanted.get(e.name), self._served_model_name) for e in self._engines.values()]
         waiting = {name for name, backoff in self._backoff.items() if now < backoff.until}

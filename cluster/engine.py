@@ -43,6 +43,8 @@ class Engine:
         """Set when its plan changed, so that it need not wait for its next tick."""
         self.lost = ""
         """Why it is of no more use."""
+        self.superseded = False
+        """Whether it follows a newer controller."""
         self._settings = settings
         self._state: EngineState = "starting"
         self._detail = "its actor is being created"
@@ -217,6 +219,7 @@ class Engine:
                 self._set(answer.state, answer.detail)
             return
         now = time.monotonic()
+        self.superseded = answer.applied.incarnation > directive.incarnation
         if self.report is None or self.report.tokens != answer.tokens:
             self._lifeless_s = 0.0
         if self.report is None or self.report.applied.table != directive.table:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from workers import guard
 
@@ -86,7 +87,8 @@ class Guard:
         if self._process.poll() is not None:
             self._process = self._start()
         assert self._process.stdin is not None
-        self._process.stdin.write(b".")
+        with suppress(BrokenPipeError):  # it has just been ended; the next call starts another
+            self._process.stdin.write(b".")
 
 
 def lead_a_process_group() -> None:

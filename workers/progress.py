@@ -16,11 +16,8 @@ def note(text: str) -> None:
 
 
 def read() -> str:
-    """What was noted last. The folder goes when all processes are up; what is left is to prove the patch."""
-    folder = os.environ.get(COUNTERS_ENV)
-    if folder is None:
-        return "starting"
+    """What was noted last."""
     try:
-        return Path(folder, _FILE).read_text()
-    except FileNotFoundError:
-        return "starting" if Path(folder).exists() else "proving that the patch is in force"
+        return Path(os.environ[COUNTERS_ENV], _FILE).read_text()
+    except (KeyError, FileNotFoundError):
+        return "starting"

@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError
 from cluster.controller import Controller
 from cluster.goodput import PolicySettings
 from cluster.policy import Plan
-from cluster.protocol import Directive, EngineReport, Load, NotServing
+from cluster.protocol import Applied, Directive, EngineReport, Load, NotServing
 from cluster.settings import ControllerSettings
 from cluster.spec import EngineSpec
 from tests.unit.builders import report, spec, table
@@ -324,6 +324,21 @@ def test_the_next_controller_adopts_and_drains_what_is_not_wanted() -> None:
     assert list(fleet.killed) == [idle, endless]
     assert "c-0 draining: it is no longer wanted" in seen
     assert [e.actor for e in controller.status().engines] == [kept]
+
+
+def test_a_controller_that_was_superseded_leaves_the_engines_alone() -> None:
+    async def newer(directive: Directive) -> EngineReport:
+        applied = Applied(source="controller", incarnation=directive.incarnation + 1, table=table())
+        return report(accepted=False, applied=applied)
+
+    ours, new = spec(name="a-0").new_actor_name(), "a-0-00000000-000000"
+    fleet = FakeFleet(
+        {"a-0": FakeEngine(prompt)}, {ours: FakeEngine(newer), new: FakeEngine(newer, made_of=spec(name="a-0", drain_s=0))}
+    )
+    exchanges = fleet.actors[new].taken
+    run(fleet, FAST, lambda _: len(exchanges) > 20)
+    assert len(exchanges) > 20
+    assert not fleet.killed
 
 
 def test_a_fleet_is_resized_while_it_runs() -> None:
