@@ -17,6 +17,7 @@ from cluster.reconcile import Living
 from cluster.settings import ControllerSettings
 from cluster.spec import EngineSpec, engine_of
 from cluster.status import EngineState, EngineStatus
+from cluster.vitals import Vitals
 from cluster.window import ReportWindow
 
 _LOG = logging.getLogger(__name__)
@@ -25,11 +26,7 @@ SETTLE_S = 1.0  # a draining engine may get requests from snapshots this old
 
 
 class Engine:
-    """One engine actor: exchanges directives for reports, and watches for signs of life.
-
-    A sign of life is a token: one more in a report, or one that a probe generated. A hung scheduler leaves its actor
-    answering, so answers alone are none.
-    """
+    """One engine actor: exchanges directives for reports, and watches for signs of life."""
 
     def __init__(self, actor: str, handle: Any, spec: EngineSpec | None, settings: Callable[[], ControllerSettings]) -> None:
         """`spec` is None for an adopted engine of another configuration: it is asked for its own."""
@@ -56,9 +53,7 @@ class Engine:
         self._in_force_s: float | None = None
         self._reported_at: float | None = None
         self._window = ReportWindow()
-        self._silent_s = 0.0  # without an answer of any kind, while one is due
-        self._lifeless_s = 0.0  # without a sign of life, while it serves
-        self._starting_s = 0.0
+        self._vitals = Vitals()
         self._probe: asyncio.Task[None] | None = None
 
     @classmethod
@@ -109,7 +104,7 @@ class Engine:
     def waits(self, shortage: str) -> None:
         """Take in why it has not been placed, if it has not."""
         if shortage:
-            self._state, self._detail, self._silent_s = "waiting", shortage, 0.0
+            self._state, self._detail, self._vitals.silent_s = "waiting", shortage, 0.0
         elif self._state == "waiting":
             self._state, self._detail = "starting", "its actor is being created"
 
@@ -139,27 +134,22 @@ class Engine:
     def watch(self, passed_s: float) -> None:
         """Judge whether it hangs. `passed_s` is the time since the last call, without what the controller itself lost: one
         that was stopped for a while must not blame the engines."""
-        settings = self._settings()
-        hung_s = settings.probe_after_s + settings.hung_after_s
+        vitals, settings = self._vitals, self._settings()
         if self._heard or (self._adopted and self._state != "waiting"):
-            self._silent_s += passed_s
+            vitals.silent_s += passed_s
         if self._serving_since is not None:
-            self._lifeless_s += passed_s
-            if self._lifeless_s >= settings.probe_after_s and self._probe is None:
-                self._probe = asyncio.create_task(self._ask_for_a_token())
+            vitals.lifeless_s, vitals.starting_s = vitals.lifeless_s + passed_s, 0.0
         else:
-            self._starting_s = 0.0 if self._state == "waiting" else self._starting_s + passed_s
-        if self._lifeless_s >= hung_s:
-            self._lose(f"hung: no token for {self._lifeless_s:.0f} s, though asked for one")
-        elif self._silent_s >= hung_s:
-            self._lose(f"hung: no answer for {self._silent_s:.0f} s")
-        elif self._starting_s >= settings.start_within_s:
-            self._lose(f"did not serve within {settings.start_within_s:g} s; it was at: {self._detail}")
+            vitals.starting_s = 0.0 if self._state == "waiting" else vitals.starting_s + passed_s
+        if why := vitals.verdict(settings, self._detail):
+            self._lose(why)
+        elif vitals.wants_probe(settings) and self._probe is None:
+            self._probe = asyncio.create_task(self._ask_for_a_token())
 
     async def _ask_for_a_token(self) -> None:
         try:
             await self.handle.probe.remote()
-            self._lifeless_s = 0.0
+            self._vitals.lifeless_s = 0.0
         except RayError as error:
             _LOG.warning("engine %s failed its probe: %s", self.actor, _first_line(error))
             await asyncio.sleep(1.0)
@@ -210,7 +200,7 @@ class Engine:
         return None
 
     def _take(self, answer: EngineReport | NotServing, directive: Directive, took_s: float) -> None:
-        self._heard, self._silent_s = True, 0.0
+        self._heard, self._vitals.silent_s = True, 0.0
         if isinstance(answer, NotServing):
             self.report = None
             if answer.state == "failed":
@@ -221,7 +211,7 @@ class Engine:
         now = time.monotonic()
         self.superseded = answer.applied.incarnation > directive.incarnation
         if self.report is None or self.report.tokens != answer.tokens:
-            self._lifeless_s = 0.0
+            self._vitals.lifeless_s = 0.0
         if self.report is None or self.report.applied.table != directive.table:
             self._in_force_s = took_s
         if self._serving_since is None:

@@ -44,7 +44,7 @@ class EngineActor:
             spec.orphan_after_s,
             spec.drain_s,
             controller_lives=lambda: _lives(controller),
-            in_flight=lambda: self._engine.in_flight if self._engine else 0,
+            in_flight=lambda: self._engine.health.in_flight if self._engine else 0,
             end=end_process_group,
         )
         _ignore_sigquit()
@@ -101,7 +101,7 @@ class EngineActor:
         """Return once the engine has shown that it generates tokens; an engine that hangs never does."""
         engine = self._engine
         if engine is not None:
-            await bridge.call(self._loop, engine.probe)
+            await bridge.call(self._loop, engine.health.probe)
 
     @ray.method(concurrency_group="control")
     async def abort(self, rid: str) -> None:

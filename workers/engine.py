@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from workers import progress, startup_profile
 from workers.counters import Counters, CountersReader
 from workers.directive import encode
 from workers.facts import get_facts, put_known
+from workers.health import Health
 from workers.launch import sglang_arguments
 from workers.lease import Lease
 from workers.openai import OpenAIRoutes
@@ -63,7 +63,7 @@ class DirectedEngine:
         self._in_force: DepthTable | None = None
         self._revision = 0
         self._pushing = asyncio.Lock()
-        self._probes: set[str] = set()  # ids of requests that are no client's
+        self.health = Health(self._tokenizer)
         self._learn(known)
 
     async def prove_patch(self) -> None:
@@ -108,44 +108,6 @@ class DirectedEngine:
                 await self._push()
             await asyncio.sleep(check_every_s)
 
-    async def probe(self, within_s: float = 5.0) -> None:
-        """Return once the engine has shown that it generates: by a token of the probe's own, or, where SGLang leaves
-        a health check's request out because it is busy with others, by anything that came back for them.
-
-        Raises:
-            TimeoutError: if it has not.
-        """
-        from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
-        from sglang.srt.managers.io_struct import GenerateReqInput
-
-        rid = f"{HEALTH_CHECK_RID_PREFIX}_{uuid.uuid4().hex}"
-        params = {"max_new_tokens": 1, "temperature": 0.0}
-        request = GenerateReqInput(rid=rid, input_ids=[0], sampling_params=params, log_metrics=False)
-        began, busy = time.time(), False
-        tokens = self._tokenizer.generate_request(request, None)
-        first = asyncio.ensure_future(anext(tokens))
-        self._probes.add(rid)
-        try:
-            while not first.done() and not (busy and self._tokenizer.last_receive_tstamp > began):
-                if time.time() > began + within_s:
-                    raise TimeoutError(f"{self.spec.name}: no token within {within_s:g} s")
-                busy = busy or self.in_flight > 0
-                await asyncio.sleep(0.05)
-            if first.done():
-                first.result()
-        finally:
-            first.cancel()
-            await asyncio.wait([first])
-            await tokens.aclose()
-            self._tokenizer.rid_to_state.pop(rid, None)
-            self._probes.discard(rid)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that it has taken and not answered to the end. May be asked for from any thread."""
-        taken = self._tokenizer.rid_to_state
-        return len(taken) - sum(rid in taken for rid in tuple(self._probes))
-
     async def _push(self) -> None:
         """Bring the schedulers to the table that holds."""
         await self.follow(self._lease.table)
@@ -178,7 +140,7 @@ class DirectedEngine:
 
     def report(self, accepted: bool) -> EngineReport:
         ranks = [rank.read() for rank in self._ranks]
-        in_flight = self.in_flight
+        in_flight = self.health.in_flight
         running = min(ranks[0].get("batch"), in_flight)
         snapshot = self._tokenizer.load_snapshot_reader.read(0)
         return EngineReport(

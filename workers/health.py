@@ -1,0 +1,54 @@
+"""What an engine has in hand, and whether it still generates. Of the actor's end of SGLang: its tokenizer manager."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+
+class Health:
+    """Counts clients' requests, and generates tokens that are none's."""
+
+    def __init__(self, tokenizer_manager: Any) -> None:
+        self._tokenizer = tokenizer_manager
+        self._probes: set[str] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Clients' requests that were taken and are not answered to the end. May be asked for from any thread."""
+        taken = self._tokenizer.rid_to_state
+        return len(taken) - sum(rid in taken for rid in tuple(self._probes))
+
+    async def probe(self, within_s: float = 5.0) -> None:
+        """Return once the engine has shown that it generates: by a token of the probe's own, or, where SGLang leaves
+        a health check's request out because it is busy with others, by anything that came back for them.
+
+        Raises:
+            TimeoutError: if it has not.
+        """
+        from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        rid = f"{HEALTH_CHECK_RID_PREFIX}_{uuid.uuid4().hex}"
+        params = {"max_new_tokens": 1, "temperature": 0.0}
+        request = GenerateReqInput(rid=rid, input_ids=[0], sampling_params=params, log_metrics=False)
+        began, busy = time.time(), False
+        tokens = self._tokenizer.generate_request(request, None)
+        first = asyncio.ensure_future(anext(tokens))
+        self._probes.add(rid)
+        try:
+            while not first.done() and not (busy and self._tokenizer.last_receive_tstamp > began):
+                if time.time() > began + within_s:
+                    raise TimeoutError(f"no token within {within_s:g} s")
+                busy = busy or self.in_flight > 0
+                await asyncio.sleep(0.05)
+            if first.done():
+                first.result()
+        finally:
+            first.cancel()
+            await asyncio.wait([first])
+            await tokens.aclose()
+            self._tokenizer.rid_to_state.pop(rid, None)
+            self._probes.discard(rid)
