@@ -41,8 +41,9 @@ async def test_whatever_dies_no_answer_is_wrong_and_no_process_is_left() -> None
                     whole = await fault.strike(engines[number // 2 % 2], client)
                     await until_whole(client, whole, fault.within_s)
                     took[fault.name].append(time.monotonic() - began)
-                    print(f"{fault.name}: whole after {took[fault.name][-1]:.1f} s", flush=True)
                     await asyncio.sleep(2)
+                    so_far = dict(traffic.outcomes[fault.name])
+                    print(f"{fault.name}: whole after {took[fault.name][-1]:.1f} s; requests so far {so_far}", flush=True)
         finally:
             _print(traffic, took)
     for fault_name, outcomes in traffic.outcomes.items():
