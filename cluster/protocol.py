@@ -187,6 +187,7 @@ class ApiError(Message):
     type: str = Field("invalid_request_error", description="OpenAI's error type.")
     param: str | None = Field(None, description="The field at fault, if one is.")
     code: str | None = Field(None, description="OpenAI's error code, if it has one.")
+    retry_after_s: int | None = Field(None, ge=1, description="After how long to try again, in seconds: the header Retry-After.")
 
     @classmethod
     def from_validation(cls, error: ValidationError) -> ApiError:
@@ -196,4 +197,4 @@ class ApiError(Message):
         return cls(status=400, message=f"{field or 'body'}: {first['msg']}", param=field or None)
 
     def body(self) -> dict[str, dict[str, str | None]]:
-        return {"error": self.model_dump(exclude={"status"})}
+        return {"error": self.model_dump(exclude={"status", "retry_after_s"})}

@@ -12,15 +12,21 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from ray import serve
+from ray.exceptions import RayError
 
 from cluster.protocol import Message
 from cluster.settings import Mode
 from cluster.status import FleetStatus
-from serve_app import errors, sse
-from serve_app.gateway import Gateway
+from serve_app import errors, guard, headers, openapi, sse
+from serve_app.gateway import EVENT_STREAM, Gateway, unavailable
+from serve_app.guard import Guard
+from serve_app.requests import ChatRequest, CompletionRequest
+from serve_app.settings import DoorSettings
 
 app = FastAPI(title="specfleet", docs_url=None, redoc_url=None)
 errors.install(app)
+guard.install(app)
+openapi.install(app)
 
 
 class ModeRequest(Message):
@@ -29,7 +35,8 @@ class ModeRequest(Message):
     mode: Mode = Field(description="auto, on or off; see the controller's settings.")
 
 
-@serve.deployment(name="Ingress", max_ongoing_requests=10_000)
+# A replica that is replaced gets a quarter of an hour to finish its streams.
+@serve.deployment(name="Ingress", max_ongoing_requests=10_000, user_config={}, graceful_shutdown_timeout_s=900)
 @serve.ingress(app)
 class Ingress:
     """The front door; any number of replicas."""
@@ -39,13 +46,19 @@ class Ingress:
         self._gateway = Gateway(controller)
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
 
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Follow a new `user_config`. A wrong one is refused, and the one before holds on."""
+        settings = DoorSettings.model_validate(user_config)
+        self.app.state.guard = Guard(settings)  # type: ignore[attr-defined]
+        self._gateway.configure(settings)
+
     # -- HTTP --
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", **openapi.answers(ChatRequest))
     async def http_chat(self, request: Request) -> Response:
         return await self._respond("chat/completions", request)
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", **openapi.answers(CompletionRequest))
     async def http_completions(self, request: Request) -> Response:
         return await self._respond("completions", request)
 
@@ -65,15 +78,16 @@ class Ingress:
     async def http_fleet(self) -> FleetStatus:
         return await self.fleet()
 
-    @app.post("/fleet/mode")
+    @app.post("/fleet/mode", **openapi.takes(ModeRequest))
     async def http_mode(self, request: Request) -> ModeRequest:
         wanted = errors.parse(ModeRequest, await request.body())
         await self.set_mode(wanted.mode)
         return wanted
 
     async def _respond(self, route: str, request: Request) -> Response:
-        head, pieces = await self._gateway.answer(route, await request.body())
-        if head.media_type == "text/event-stream":
+        session, timeout_s = headers.session(request.headers), headers.timeout_s(request.headers)
+        head, pieces = await self._gateway.answer(route, await request.body(), session, timeout_s)
+        if head.media_type == EVENT_STREAM:
             return StreamingResponse(pieces, head.status, media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), head.status, media_type=head.media_type)
 
@@ -101,12 +115,18 @@ class Ingress:
 
     async def fleet(self) -> FleetStatus:
         """Every engine: state, load, the directive applied and why, acceptance."""
-        status: FleetStatus = await self._controller.status.remote()
+        try:
+            status: FleetStatus = await self._controller.status.remote()
+        except RayError as error:
+            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
         return status
 
     async def set_mode(self, mode: Mode) -> None:
         """Switch the whole fleet to auto, on or off."""
-        await self._controller.set_mode.remote(mode)
+        try:
+            await self._controller.set_mode.remote(mode)
+        except RayError as error:
+            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         body = {"model": self._gateway.fleet.served_model_name, **body}

@@ -29,7 +29,8 @@ class OpenAIRoutes:
     async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
         """Yield a head and then the body in pieces (one for plain JSON, one a chunk for SSE), or one error.
 
-        `rid` is the id under which the request can be aborted.
+        `rid` is the id under which the request can be aborted. A stream that breaks ends with an error, and without the
+        `[DONE]` that SGLang sends after its own error events.
         """
         model, serving = self._routes[route]
         try:
@@ -42,12 +43,31 @@ class OpenAIRoutes:
         if hasattr(response, "body_iterator"):
             yield ResponseHead(media_type="text/event-stream")
             async for chunk in response.body_iterator:
-                yield chunk.encode() if isinstance(chunk, str) else chunk
+                if broken := _broken(chunk):
+                    yield broken
+                    return
+                yield chunk.encode()
         elif getattr(response, "status_code", 200) >= 400:
             yield _refused(response.status_code, json.loads(response.body))
         else:
+            answer = response.model_dump_json()
+            if broken := _broken(answer):
+                yield broken
+                return
             yield ResponseHead()
-            yield response.body if hasattr(response, "body") else response.model_dump_json().encode()
+            yield answer.encode()
+
+
+def _broken(answer: str) -> ApiError | None:
+    """The error in an event or an answer, if it is one. Quotes inside of generated text are escaped, so text cannot pass
+    for either mark."""
+    if answer.startswith('data: {"error"'):
+        message = json.loads(answer.removeprefix("data: "))["error"]["message"]
+    elif '"finish_reason":"abort"' in answer:
+        message = "the engine ended the request"
+    else:
+        return None
+    return ApiError(status=502, message=message, type="server_error", code="engine_failed")
 
 
 def _refused(status: int, body: dict[str, Any]) -> ApiError:
