@@ -152,28 +152,24 @@ class ToolCall(Message):
     function: CalledFunction
 
 
-class ChatMessage(Message):
-    """One turn. Text only: an engine would fetch an image from whatever address it is given."""
+class SpokenMessage(Message):
+    """A turn that the model reads. Text only: an engine would fetch an image from whatever address it is given."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(max_length=1024)] | None = None
+    role: Literal["system", "developer", "user", "tool"]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=1024)]
+    name: Name | None = None
+    tool_call_id: Name | None = None
+
+
+class AssistantMessage(Message):
+    """A turn of the model."""
+
+    role: Literal["assistant"]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=1024)] | None = None
     name: Name | None = None
     tool_calls: list[ToolCall] | None = Field(None, max_length=128)
-    tool_call_id: Name | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-
-    @model_validator(mode="after")
-    def _users_say_something(self) -> ChatMessage:
-        if self.role != "assistant" and self.content is None:
-            raise ValueError(f"a message of role {self.role} needs content")
-        return self
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content or ())
 
 
 class Function(Message):
@@ -200,7 +196,9 @@ class NamedTool(Message):
 class ChatRequest(Request):
     """OpenAI's chat completion. Fields that it does not list are refused."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=4096)
+    messages: list[Annotated[SpokenMessage | AssistantMessage, Field(discriminator="role")]] = Field(
+        min_length=1, max_length=4096
+    )
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     temperature: float | None = Field(None, ge=0, le=2)
@@ -221,7 +219,9 @@ class ChatRequest(Request):
     def beginning(self, chars: int) -> str | None:
         read = ""
         for message in self.messages:
-            read += f"{message.role}\n{message.text}\n"
+            content = message.content or ""
+            text = content if isinstance(content, str) else "".join(part.text for part in content)
+            read += f"{message.role}\n{text}\n"
             if len(read) >= chars:
                 return read[:chars]
         return None
