@@ -2,7 +2,7 @@ PYTHON ?= python3
 CONFIG ?= configs/local.yaml
 BIN := .venv/bin
 
-.PHONY: serve test test-unit lint
+.PHONY: serve test test-unit lint fuzz soak
 
 ## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
 serve: .venv/installed
@@ -16,6 +16,14 @@ test: lint test-unit
 ## Tests that need no engine.
 test-unit: .venv/installed
 	$(BIN)/pytest tests/unit
+
+## 10,000 malformed and hostile bodies.
+fuzz: .venv/installed
+	SPECFLEET_FUZZ_BODIES=4600 $(BIN)/pytest -s tests/engine/test_fuzz.py
+
+## Twenty minutes of traffic, with memory watched.
+soak: .venv/installed
+	SPECFLEET_SOAK_S=1200 $(BIN)/pytest -s tests/engine/test_soak.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

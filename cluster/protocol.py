@@ -191,8 +191,8 @@ class ApiError(Message):
 
     @classmethod
     def from_validation(cls, error: ValidationError) -> ApiError:
-        """The first thing that is wrong with a body, and where."""
-        first = error.errors(include_url=False, include_input=False)[0]
+        """What is wrong with a body, and where: the first of those that lie deepest, which of a union is the likely one."""
+        first = max(error.errors(include_url=False, include_input=False), key=lambda found: len(found["loc"]))
         field = ".".join(str(part) for part in first["loc"])
         return cls(status=400, message=f"{field or 'body'}: {first['msg']}", param=field or None)
 

@@ -132,8 +132,8 @@ class Router:
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Requests that went through this router and have not ended, by actor."""
-        return {name: engine.in_flight for name, engine in self._engines.items()}
+        """Requests that went through this router and have not ended, by engine."""
+        return {engine.status.name: engine.in_flight for engine in self._engines.values()}
 
     def _emptier_of_two(self, free: dict[str, _Engine]) -> _Engine:
         return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)

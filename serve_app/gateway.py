@@ -6,9 +6,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayError
@@ -30,12 +30,19 @@ EVENT_STREAM = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 
 
+class Metrics(Protocol):
+    """Takes requests in flight by engine and those that wait."""
+
+    def observe(self, in_flight: Mapping[str, int], waiting: int) -> None: ...
+
+
 class Gateway:
     """Keeps a snapshot of the fleet and sends each request to one of its engines."""
 
-    def __init__(self, controller: Any, sync_every_s: float = 0.2) -> None:
-        """`controller` is the handle of the controller's deployment."""
+    def __init__(self, controller: Any, metrics: Metrics, sync_every_s: float = 0.2) -> None:
+        """`controller` is the handle of the controller's deployment; `metrics` is told what is in hand."""
         self._controller = controller
+        self._metrics = metrics
         self._sync_every_s = sync_every_s
         self._settings = DoorSettings()
         self._router = Router()
@@ -55,6 +62,7 @@ class Gateway:
                 self._take(await self._controller.status.remote(), asked_at)
             except RayError as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
+            self._metrics.observe(self._router.in_flight, len(self._line))
             await asyncio.sleep(self._sync_every_s)
 
     def _take(self, fleet: FleetStatus, asked_at: float) -> None:
@@ -74,11 +82,6 @@ class Gateway:
         if self._fleet is None:
             raise RequestError(unavailable("the fleet is starting: the controller has not been heard of yet"))
         return self._fleet
-
-    @property
-    def load(self) -> dict[str, Any]:
-        """Requests in flight from here by engine, and those that wait."""
-        return {"in_flight": self._router.in_flight, "waiting": len(self._line)}
 
     async def answer(
         self, route: str, body: bytes, session: str | None = None, timeout_s: float | None = None

@@ -20,6 +20,7 @@ from cluster.status import FleetStatus
 from serve_app import errors, guard, headers, openapi, sse
 from serve_app.gateway import EVENT_STREAM, Gateway, unavailable
 from serve_app.guard import Guard
+from serve_app.metrics import DoorMetrics
 from serve_app.requests import ChatRequest, CompletionRequest
 from serve_app.settings import DoorSettings
 
@@ -43,7 +44,7 @@ class Ingress:
 
     def __init__(self, controller: Any) -> None:
         self._controller = controller
-        self._gateway = Gateway(controller)
+        self._gateway = Gateway(controller, DoorMetrics())
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
             return engine
 
         monkeypatch.setattr(module.ray, "get_actor", get_actor)
-        gateway = Gateway(controller=None)
+        gateway = Gateway(controller=None, metrics=SimpleNamespace())
         gateway.configure(DoorSettings(**(settings or {})))
         # The first named is the emptiest, so it is asked first.
         statuses = [status(name, running=i, max_running=max_running) for i, name in enumerate(engines)]
@@ -96,7 +96,7 @@ async def refused(gateway: Gateway, body: bytes = PLAIN, **options: Any) -> ApiE
 
 
 def quiet(gateway: Gateway) -> bool:
-    return not any(gateway.load["in_flight"].values()) and gateway.load["waiting"] == 0
+    return not any(gateway._router.in_flight.values()) and len(gateway._line) == 0
 
 
 LOST: list[Any] = [
