@@ -92,27 +92,33 @@ class Ingress:
             return StreamingResponse(pieces, head.status, media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), head.status, media_type=head.media_type)
 
-    # -- handle methods: no HTTP in between --
+    # -- handle methods: no HTTP in between. `session` and `timeout_s` are what the headers are to HTTP clients. --
 
-    async def generate(self, prompt: str, **options: Any) -> dict[str, Any]:
+    async def generate(
+        self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Complete a prompt. `options` are those of OpenAI's completions; returns its response.
 
         Raises:
             RequestError: as an HTTP client would get it.
         """
-        return await self._ask("completions", {**options, "prompt": prompt, "stream": False})
+        return await self._ask("completions", {**options, "prompt": prompt, "stream": False}, session, timeout_s)
 
-    async def generate_stream(self, prompt: str, **options: Any) -> AsyncIterator[str]:
+    async def generate_stream(
+        self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> AsyncIterator[str]:
         """Complete a prompt and yield its text piece by piece. Call it with `handle.options(stream=True)`."""
-        body = json.dumps({"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True})
-        _, pieces = await self._gateway.answer("completions", body.encode())
+        body = {"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True}
+        _, pieces = await self._gateway.answer("completions", json.dumps(body).encode(), session, timeout_s)
         async for event in sse.events(pieces):
             for choice in event["choices"]:
                 yield choice["text"]
 
-    async def chat(self, messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    async def chat(
+        self, messages: list[dict[str, Any]], *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Answer a chat. `options` are those of OpenAI's chat completions; returns its response."""
-        return await self._ask("chat/completions", {**options, "messages": messages, "stream": False})
+        return await self._ask("chat/completions", {**options, "messages": messages, "stream": False}, session, timeout_s)
 
     async def fleet(self) -> FleetStatus:
         """Every engine: state, load, the directive applied and why, acceptance."""
@@ -129,8 +135,8 @@ class Ingress:
         except RayError as error:
             raise errors.RequestError(unavailable("there is no controller at the moment")) from error
 
-    async def _ask(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
         body = {"model": self._gateway.fleet.served_model_name, **body}
-        _, pieces = await self._gateway.answer(route, json.dumps(body).encode())
+        _, pieces = await self._gateway.answer(route, json.dumps(body).encode(), session, timeout_s)
         answer: dict[str, Any] = json.loads(b"".join([piece async for piece in pieces]))
         return answer

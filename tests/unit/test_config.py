@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from cluster.settings import ControllerSettings
 from serve_app.config import AppConfig
+from serve_app.settings import DoorSettings
 from tests.unit.builders import spec
 from workers.launch import known_arguments, sglang_arguments
 
@@ -24,6 +25,8 @@ def test_every_shipped_configuration_is_valid(path: Path) -> None:
             assert deployment["name"] in ("Controller", "Ingress")
             if deployment["name"] == "Controller":
                 ControllerSettings.model_validate(deployment["user_config"])
+            else:
+                DoorSettings.model_validate(deployment.get("user_config", {}))
 
 
 @pytest.mark.parametrize(
