@@ -25,10 +25,6 @@ STALE_S = 5.0
 """A report older than this, in seconds, says nothing any more: no controller is there to fetch one."""
 
 
-class NoEngineError(Exception):
-    """No engine serves, or none but those that were excluded."""
-
-
 @dataclass
 class _Engine:
     """One engine and what this router has sent it."""
@@ -104,21 +100,17 @@ class Router:
         excluded: Collection[str] = (),
         max_in_flight: int | None = None,
     ) -> Place | None:
-        """A place for a request of `samples` answers, or None where all engines are full.
+        """A place for a request of `samples` answers, or None where no engine that serves has one.
 
         Requests of the same `affinity` go to the same engine while it is not much fuller than the emptiest. `excluded` are
         names of actors; `max_in_flight` bounds the requests of an engine (default: `PLACES_PER_RUNNING`).
-
-        Raises:
-            NoEngineError: if there is none to choose from.
         """
-        candidates = {name: engine for name, engine in self._engines.items() if engine.serving and name not in excluded}
-        if not candidates:
-            raise NoEngineError
         free = {
             name: engine
-            for name, engine in candidates.items()
-            if engine.requests < (max_in_flight or math.ceil(PLACES_PER_RUNNING * engine.max_running))
+            for name, engine in self._engines.items()
+            if engine.serving
+            and name not in excluded
+            and engine.requests < (max_in_flight or math.ceil(PLACES_PER_RUNNING * engine.max_running))
         }
         if not free:
             return None

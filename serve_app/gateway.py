@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from cluster.line import FullError, Line
 from cluster.protocol import ApiError, ResponseHead
-from cluster.router import NoEngineError, Place, Router
+from cluster.router import Place, Router
 from cluster.status import EngineStatus, FleetStatus
 from serve_app import errors, headers
 from serve_app.attempt import EngineLostError, Piece, ask, lost
@@ -139,13 +139,15 @@ class Gateway:
 
         try:
             return await self._line.get(take, self._router.leave, settings.queue_length, settings.queue_timeout_s)
-        except NoEngineError:
-            if failed:
-                raise RequestError(*failed.values()) from None
-            states = "; ".join(f"{e.name} is {e.state} ({e.detail})" for e in self.fleet.engines)
-            raise RequestError(unavailable(f"no engine is serving: {states}")) from None
         except FullError:
-            raise RequestError(_full(settings)) from None
+            if failed:
+                error = next(iter(failed.values()))
+            elif self.fleet.serving:
+                error = _full(settings)
+            else:
+                states = "; ".join(f"{e.name} is {e.state} ({e.detail})" for e in self.fleet.engines)
+                error = unavailable(f"no engine is serving: {states}")
+            raise RequestError(error) from None
 
     async def _pieces(self, place: Place, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
         try:

@@ -36,8 +36,15 @@ class ModeRequest(Message):
     mode: Mode = Field(description="auto, on or off; see the controller's settings.")
 
 
-# A replica that is replaced gets a quarter of an hour to finish its streams.
-@serve.deployment(name="Ingress", max_ongoing_requests=10_000, user_config={}, graceful_shutdown_timeout_s=900)
+# A replica that is replaced gets a quarter of an hour to finish its streams. It claims no core of Ray's, so that any number
+# of them fits on a small machine.
+@serve.deployment(
+    name="Ingress",
+    max_ongoing_requests=10_000,
+    user_config={},
+    graceful_shutdown_timeout_s=900,
+    ray_actor_options={"num_cpus": 0},
+)
 @serve.ingress(app)
 class Ingress:
     """The front door; any number of replicas."""

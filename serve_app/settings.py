@@ -26,8 +26,8 @@ class DoorSettings(Message):
     max_in_flight: int | None = Field(
         None, ge=1, description="Most requests of one engine, running or waiting. Default: 1.5 times what it decodes at once."
     )
-    queue_length: int = Field(256, ge=0, description="Most requests that wait in one ingress replica while all engines are full.")
-    queue_timeout_s: float = Field(10.0, gt=0, description="How long one waits there before it gets 429, in seconds.")
+    queue_length: int = Field(256, ge=0, description="Most requests that wait in one ingress replica for an engine with a place.")
+    queue_timeout_s: float = Field(10.0, gt=0, description="How long one waits there before it is refused, in seconds.")
     affinity_chars: int = Field(
         1024, ge=1, description="Requests without a session that begin with the same so many characters go to the same engine."
     )

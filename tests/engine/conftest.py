@@ -44,6 +44,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("serve") / "serve.log"
     # Token authentication would write a token into the home folder of whoever runs the tests.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    # Ray is nice to other processes; the figures here must not depend on who else is at work.
+    environment["RAY_worker_niceness"] = "0"
     os.environ.update(environment)
     with log.open("w") as out:
         command = [sys.executable, "-m", "ray.serve.scripts", "run", str(CONFIG)]

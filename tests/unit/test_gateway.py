@@ -75,7 +75,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
         monkeypatch.setattr(module.ray, "get_actor", get_actor)
         gateway = Gateway(controller=None, metrics=SimpleNamespace())
-        gateway.configure(DoorSettings(**(settings or {})))
+        gateway.configure(DoorSettings(**{"queue_timeout_s": 0.2, **(settings or {})}))
         # The first named is the emptiest, so it is asked first.
         statuses = [status(name, running=i, max_running=max_running) for i, name in enumerate(engines)]
         gateway._take(fleet(*statuses), time.monotonic())
@@ -191,7 +191,7 @@ async def test_deadlines_are_bounded_and_have_a_default(made: Made) -> None:
 
 
 async def test_a_deadline_holds_in_the_queue_too(made: Made) -> None:
-    gateway = made({"max_in_flight": 1}, a=Engine([HEAD, 10.0]))
+    gateway = made({"max_in_flight": 1, "queue_timeout_s": 5}, a=Engine([HEAD, 10.0]))
     running = asyncio.create_task(ask(gateway))
     await asyncio.sleep(0.01)
     assert (await refused(gateway, timeout_s=0.05)).status == 504
@@ -251,6 +251,15 @@ async def test_who_waits_is_served_when_another_engine_comes(made: Made) -> None
     gateway._take(fleet(status("a", running=1), status("b")), time.monotonic())
     assert await waiting == b"text"
     running.cancel()
+
+
+async def test_a_request_outlasts_a_moment_without_engines(made: Made) -> None:
+    gateway = made(a=Engine([HEAD, b"text"]))
+    gateway._take(fleet(), time.monotonic())
+    waiting = asyncio.create_task(ask(gateway))
+    await asyncio.sleep(0.05)
+    gateway._take(fleet(status("a")), time.monotonic())
+    assert await waiting == b"text"
 
 
 async def test_no_engine_is_a_503(made: Made) -> None:

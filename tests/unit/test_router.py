@@ -1,10 +1,8 @@
 import time
 from collections import Counter
 
-import pytest
-
 from cluster.protocol import Load
-from cluster.router import AFFINITY_SLACK, STALE_S, NoEngineError, Place, Router
+from cluster.router import AFFINITY_SLACK, STALE_S, Place, Router
 from cluster.status import EngineStatus
 from tests.unit.builders import report
 
@@ -96,10 +94,9 @@ def test_the_bound_can_be_configured_and_counts_answers() -> None:
     assert engines.take(max_in_flight=4)
 
 
-def test_no_engine_is_another_matter_than_a_full_one() -> None:
-    for engines, excluded in [(router(), ()), (router(status("a")), ("a",))]:
-        with pytest.raises(NoEngineError):
-            engines.take(excluded=excluded)
+def test_without_an_engine_there_is_no_place() -> None:
+    assert router().take() is None
+    assert router(status("a")).take(excluded=["a"]) is None
 
 
 def test_an_excluded_engine_is_passed_over() -> None:
