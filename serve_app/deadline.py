@@ -37,6 +37,8 @@ class Deadline:
             DeadlineError: when the time is over.
         """
         if self._expired:
+            if asyncio.iscoroutine(awaitable):
+                awaitable.close()
             raise DeadlineError
         self._waiting = task = asyncio.current_task()
         try:
