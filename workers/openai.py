@@ -18,6 +18,7 @@ class OpenAIRoutes:
         from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
         from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
 
+        self._vocabulary: int = tokenizer_manager.model_config.vocab_size
         self._routes: dict[str, tuple[type[Any], Any]] = {
             "chat/completions": (
                 ChatCompletionRequest,
@@ -38,6 +39,9 @@ class OpenAIRoutes:
         except ValidationError as error:
             yield ApiError.from_validation(error)
             return
+        if refusal := self._unknown_token(request):
+            yield refusal
+            return
         request.rid = rid
         response = await serving.handle_request(request, None)
         if hasattr(response, "body_iterator"):
@@ -56,6 +60,17 @@ class OpenAIRoutes:
                 return
             yield ResponseHead()
             yield answer.encode()
+
+    def _unknown_token(self, request: Any) -> ApiError | None:
+        """Refuse token ids beyond the vocabulary: SGLang looks them up unchecked, and its scheduler ends of it."""
+        prompt = getattr(request, "prompt", None)
+        prompts = prompt if isinstance(prompt, list) else []
+        ids = [i for item in prompts for i in (item if isinstance(item, list) else [item]) if isinstance(i, int)]
+        for field, tokens in [("prompt", ids), ("stop_token_ids", request.stop_token_ids or [])]:
+            if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+                message = f"{field}: token ids are from 0 to {self._vocabulary - 1}"
+                return ApiError(status=400, message=message, param=field)
+        return None
 
 
 def _broken(answer: str) -> ApiError | None:

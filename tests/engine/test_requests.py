@@ -76,7 +76,8 @@ async def test_affinity_finds_what_an_engine_has_cached(client: httpx.AsyncClien
 
     def documents() -> list[str]:
         """Long enough for affinity by prefix, and new to every cache."""
-        return [f"# {uuid.uuid4()}\n{a}\n{b}" for a, b in zip(prompts[:12], prompts[12:24], strict=True)]
+        text = "\n".join(prompts)
+        return [f"# {uuid.uuid4()}\n{text[at : at + 1500]}" for at in range(0, len(text) - 1500, 1500)]
 
     def session(name: str) -> dict[str, str]:
         return {"X-Session-Id": name}
@@ -185,11 +186,11 @@ async def test_keys(client: httpx.AsyncClient, tmp_path: Path, fleet: str) -> No
         assert (await client.post("/v1/completions", json={**body, "n": marker}, headers=bearer(key))).status_code == 400
         assert (await client.post("/fleet/mode", json={"mode": "on"}, headers=bearer(key))).status_code == 403
         assert (await client.post("/fleet/mode", json={"mode": "auto"}, headers=bearer(admin_key))).status_code == 200
+        dashboard = (await client.get("http://127.0.0.1:8265/api/serve/applications/")).text
     await until(client, lambda answer: answer.status_code == 200)
     logs = Path(ray._private.worker.global_worker.node.get_session_dir_path()) / "logs"
     logged = b"".join(path.read_bytes() for path in logs.rglob("*") if path.is_file())
     assert len(logged) > 10_000
-    dashboard = (await client.get("http://127.0.0.1:8265/api/serve/applications/")).text
     assert "api_keys" in dashboard
     for secret in (key, admin_key, marker):
         assert secret.encode() not in logged

@@ -15,7 +15,8 @@ from workers.openai import OpenAIRoutes
 
 
 class Body(BaseModel):
-    prompt: str
+    prompt: str | list[int] | list[list[int]]
+    stop_token_ids: list[int] | None = None
     rid: str | None = None
 
 
@@ -30,6 +31,7 @@ class Serving:
 
 async def respond(response: Any, body: bytes = b'{"prompt": "a"}') -> list[Any]:
     routes = OpenAIRoutes.__new__(OpenAIRoutes)
+    routes._vocabulary = 100
     routes._routes = {"completions": (Body, Serving(response))}
     return [piece async for piece in routes.respond("completions", body, "rid")]
 
@@ -79,5 +81,12 @@ async def test_a_refusal_keeps_its_status() -> None:
 
 
 async def test_a_body_that_sglang_cannot_read_is_refused_by_name() -> None:
-    (error,) = await respond(answer(""), b'{"prompt": 1}')
-    assert (error.status, error.param) == (400, "prompt")
+    (error,) = await respond(answer(""), b'{"prompt": "a", "stop_token_ids": 1}')
+    assert (error.status, error.param) == (400, "stop_token_ids")
+
+
+@pytest.mark.parametrize("body", [{"prompt": [1, 100]}, {"prompt": [[1], [-1]]}, {"prompt": "a", "stop_token_ids": [100]}])
+async def test_a_token_that_the_model_does_not_know_is_refused(body: dict[str, Any]) -> None:
+    (error,) = await respond(answer(""), json.dumps(body).encode())
+    assert (error.status, error.param) == (400, list(body)[-1])
+    assert await respond(answer("{}"), b'{"prompt": [0, 99]}') == [ResponseHead(), b"{}"]
