@@ -62,6 +62,13 @@ async def test_sampling_at_a_temperature_works_in_every_mode(sdk: openai.AsyncOp
         assert len({choice.text for choice in answer.choices}) > 1
 
 
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_an_answer_keeps_to_a_grammar_at_every_depth(sdk: openai.AsyncOpenAI, client: httpx.AsyncClient, mode: str) -> None:
+    await client.post("/fleet/mode", json={"mode": mode})
+    answer = await sdk.completions.create(model="tiny", prompt="x = ", max_tokens=32, extra_body={"regex": "[0-9]{5}"})
+    assert re.fullmatch(r"[0-9]{5}", answer.choices[0].text)
+
+
 async def test_handle_methods(handle: Any) -> None:
     options = {"max_tokens": 16, "temperature": 0}
     whole = await handle.generate.remote("def main():", **options)
