@@ -2,7 +2,7 @@ PYTHON ?= python3
 CONFIG ?= configs/local.yaml
 BIN := .venv/bin
 
-.PHONY: serve test test-unit chaos lint
+.PHONY: serve test test-unit chaos fuzz soak lint
 
 ## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
 serve: .venv/installed
@@ -21,6 +21,14 @@ test-unit: .venv/installed
 ## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
 chaos: .venv/installed
 	SPECFLEET_CHAOS_ROUNDS=5 $(BIN)/pytest -s tests/chaos
+
+## 10,000 malformed and hostile bodies.
+fuzz: .venv/installed
+	SPECFLEET_FUZZ_BODIES=4600 $(BIN)/pytest -s tests/engine/test_fuzz.py
+
+## Twenty minutes of traffic, with memory watched.
+soak: .venv/installed
+	SPECFLEET_SOAK_S=1200 $(BIN)/pytest -s tests/engine/test_soak.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -187,13 +187,14 @@ class ApiError(Message):
     type: str = Field("invalid_request_error", description="OpenAI's error type.")
     param: str | None = Field(None, description="The field at fault, if one is.")
     code: str | None = Field(None, description="OpenAI's error code, if it has one.")
+    retry_after_s: int | None = Field(None, ge=1, description="After how long to try again, in seconds: the header Retry-After.")
 
     @classmethod
     def from_validation(cls, error: ValidationError) -> ApiError:
-        """The first thing that is wrong with a body, and where."""
-        first = error.errors(include_url=False, include_input=False)[0]
+        """What is wrong with a body, and where: the first of those that lie deepest, which of a union is the likely one."""
+        first = max(error.errors(include_url=False, include_input=False), key=lambda found: len(found["loc"]))
         field = ".".join(str(part) for part in first["loc"])
         return cls(status=400, message=f"{field or 'body'}: {first['msg']}", param=field or None)
 
     def body(self) -> dict[str, dict[str, str | None]]:
-        return {"error": self.model_dump(exclude={"status"})}
+        return {"error": self.model_dump(exclude={"status", "retry_after_s"})}

@@ -2,36 +2,140 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import hashlib
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from cluster.status import EngineStatus
 
+PLACES_PER_RUNNING = 1.5
+"""Default bound of an engine's requests, as a multiple of those that it decodes at once: a few that wait in the engine keep
+its batch full, the others wait where they may still go to another."""
+
+AFFINITY_SLACK = 0.25
+"""How much fuller than the emptiest engine, as a share of the requests it decodes at once, an engine may be and still be
+given what has affinity to it. A cached prefix saves a prefill; beyond this, waiting costs more."""
+
+
+STALE_S = 5.0
+"""A report older than this, in seconds, says nothing any more: no controller is there to fetch one."""
+
+
+@dataclass
+class _Engine:
+    """One engine and what this router has sent it."""
+
+    status: EngineStatus
+    reported_at: float
+    serving: bool = True
+    in_flight: int = 0
+    changes: deque[tuple[float, int]] = field(default_factory=deque)
+    """When requests were sent (+) and ended (-), for those that the last report cannot know of."""
+
+    @property
+    def max_running(self) -> int:
+        return self.status.report.load.max_running if self.status.report else 1
+
+    @property
+    def requests(self) -> int:
+        """Those in the last report, corrected by what happened here since; at least those that are in flight from here."""
+        if self.status.report is None or time.monotonic() > self.reported_at + STALE_S:
+            return self.in_flight
+        load = self.status.report.load
+        return max(self.in_flight, load.running + load.waiting + sum(change for _, change in self.changes))
+
+    @property
+    def share(self) -> float:
+        return self.requests / self.max_running
+
+    def count(self, change: int) -> None:
+        now = time.monotonic()
+        self.in_flight += change
+        self.changes.append((now, change))
+        self.forget(now - STALE_S)
+
+    def forget(self, before: float) -> None:
+        while self.changes and self.changes[0][0] < before:
+            self.changes.popleft()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Room for one request in an engine. Whoever holds it must give it back by `Router.leave`."""
+
+    engine: EngineStatus
+    samples: int
+
 
 class Router:
-    """Sends a request to the engine with the fewest requests.
+    """Power of two choices on fresh load, with affinity and a bound.
 
-    An engine's requests are those in its last report, or those that this ingress has in flight there if they are more: a
-    report is up to a tick old, and without its own count an ingress would send a whole burst to one engine.
+    Any number of routers work side by side: a report tells each what the others sent, and affinity is a hash that all
+    compute alike.
     """
 
-    def __init__(self) -> None:
-        self._in_flight: Counter[str] = Counter()
+    def __init__(self, seed: int | None = None) -> None:
+        self._engines: dict[str, _Engine] = {}
+        self._random = random.Random(seed)
 
-    def pick(self, engines: Sequence[EngineStatus]) -> EngineStatus:
-        """The least loaded of `engines`, which must not be empty."""
-        return min(engines, key=self._requests)
+    def observe(self, serving: Sequence[EngineStatus], asked_at: float) -> None:
+        """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+        for engine in self._engines.values():
+            engine.serving = False
+        for status in serving:
+            reported_at = asked_at - (status.report_age_s or 0.0)
+            engine = self._engines.setdefault(status.actor, _Engine(status, reported_at))
+            engine.status, engine.reported_at, engine.serving = status, reported_at, True
+            engine.forget(reported_at)
+        self._engines = {name: engine for name, engine in self._engines.items() if engine.serving or engine.in_flight}
 
-    @contextmanager
-    def sent_to(self, actor: str) -> Iterator[None]:
-        """Count a request while it is in flight."""
-        self._in_flight[actor] += 1
-        try:
-            yield
-        finally:
-            self._in_flight[actor] -= 1
+    def take(
+        self,
+        samples: int = 1,
+        affinity: bytes | None = None,
+        excluded: Collection[str] = (),
+        max_in_flight: int | None = None,
+    ) -> Place | None:
+        """A place for a request of `samples` answers, or None where no engine that serves has one.
 
-    def _requests(self, engine: EngineStatus) -> int:
-        reported = engine.report.load.running + engine.report.load.waiting if engine.report else 0
-        return max(reported, self._in_flight[engine.actor])
+        Requests of the same `affinity` go to the same engine while it is not much fuller than the emptiest. `excluded` are
+        names of actors; `max_in_flight` bounds the requests of an engine (default: `PLACES_PER_RUNNING`).
+        """
+        free = {
+            name: engine
+            for name, engine in self._engines.items()
+            if engine.serving
+            and name not in excluded
+            and engine.requests < (max_in_flight or math.ceil(PLACES_PER_RUNNING * engine.max_running))
+        }
+        if not free:
+            return None
+        engine = self._near(free, affinity) if affinity else self._emptier_of_two(free)
+        engine.count(samples)
+        return Place(engine.status, samples)
+
+    def leave(self, place: Place) -> None:
+        """Give a place back."""
+        self._engines[place.engine.actor].count(-place.samples)
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Requests that went through this router and have not ended, by engine."""
+        return {engine.status.name: engine.in_flight for engine in self._engines.values()}
+
+    def _emptier_of_two(self, free: dict[str, _Engine]) -> _Engine:
+        return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)
+
+    def _near(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
+        """The first in the order that rendezvous hashing gives this affinity, passing over those that are much fuller."""
+        limit = min(engine.share for engine in free.values()) + AFFINITY_SLACK
+        near = max((name for name, engine in free.items() if engine.share <= limit), key=lambda name: _score(affinity, name))
+        return free[near]
+
+
+def _score(affinity: bytes, actor: str) -> bytes:
+    return hashlib.blake2b(affinity + actor.encode(), digest_size=8).digest()

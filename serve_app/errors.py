@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 from fastapi import FastAPI, Request
@@ -39,7 +40,17 @@ def parse(model: type[M], body: bytes) -> M:
 
 
 def render(error: ApiError) -> JSONResponse:
-    return JSONResponse(error.body(), error.status)
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error.body(), error.status, headers)
+
+
+def event(error: ApiError) -> bytes:
+    """An error inside a stream, as a server-sent event. The stream ends with it, and without `[DONE]`."""
+    return f"data: {json.dumps(error.body())}\n\n".encode()
 
 
 def install(app: FastAPI) -> None:
@@ -52,3 +63,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
         return render(ApiError(status=error.status_code, message=f"{request.method} {request.url.path}: {error.detail}"))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, _: Exception) -> JSONResponse:
+        """A bug of ours: its traceback is in the replica's log, not in the answer."""
+        message = f"{request.method} {request.url.path}: internal error"
+        return render(ApiError(status=500, message=message, type="server_error"))

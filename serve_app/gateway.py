@@ -3,42 +3,74 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
+from cluster.line import FullError, Line
 from cluster.protocol import ApiError, ResponseHead
-from cluster.router import Router
+from cluster.router import Place, Router
 from cluster.status import EngineStatus, FleetStatus
+from serve_app import errors, headers
+from serve_app.attempt import EngineLostError, Piece, ask, lost
+from serve_app.deadline import Deadline, DeadlineError
 from serve_app.errors import RequestError
+from serve_app.requests import ROUTES, Request
+from serve_app.settings import DoorSettings
 
 _LOG = logging.getLogger(__name__)
+
+EVENT_STREAM = "text/event-stream"
+DONE = b"data: [DONE]\n\n"
+
+
+class Metrics(Protocol):
+    """Takes requests in flight by engine and those that wait."""
+
+    def observe(self, in_flight: Mapping[str, int], waiting: int) -> None: ...
 
 
 class Gateway:
     """Keeps a snapshot of the fleet and sends each request to one of its engines."""
 
-    def __init__(self, controller: Any, sync_every_s: float = 0.2) -> None:
-        """`controller` is the handle of the controller's deployment."""
+    def __init__(self, controller: Any, metrics: Metrics, sync_every_s: float = 0.2) -> None:
+        """`controller` is the handle of the controller's deployment; `metrics` is told what is in hand."""
         self._controller = controller
+        self._metrics = metrics
         self._sync_every_s = sync_every_s
+        self._settings = DoorSettings()
         self._router = Router()
+        self._line: Line[Place] = Line()
         self._fleet: FleetStatus | None = None
         self._handles: dict[str, Any] = {}
+
+    def configure(self, settings: DoorSettings) -> None:
+        """Follow new settings, from the next request on."""
+        self._settings = settings
 
     async def keep_in_sync(self) -> None:
         """Fetch snapshots for ever. While there is no controller, the last one stays in use."""
         while True:
+            asked_at = time.monotonic()
             try:
-                self._fleet = await self._controller.status.remote()
+                self._take(await self._controller.status.remote(), asked_at)
             except RayError as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
+            self._metrics.observe(self._router.in_flight, len(self._line))
             await asyncio.sleep(self._sync_every_s)
+
+    def _take(self, fleet: FleetStatus, asked_at: float) -> None:
+        self._fleet = fleet
+        self._router.observe(fleet.serving, asked_at)
+        known = {engine.actor for engine in fleet.engines}
+        self._handles = {actor: handle for actor, handle in self._handles.items() if actor in known}
+        self._line.advance()
 
     @property
     def fleet(self) -> FleetStatus:
@@ -48,81 +80,144 @@ class Gateway:
             RequestError: before the first one.
         """
         if self._fleet is None:
-            raise _unavailable("the fleet is starting: the controller has not been heard of yet")
+            raise RequestError(unavailable("the fleet is starting: the controller has not been heard of yet"))
         return self._fleet
 
-    async def answer(self, route: str, body: bytes) -> tuple[ResponseHead, AsyncIterator[bytes]]:
+    async def answer(
+        self, route: str, body: bytes, session: str | None = None, timeout_s: float | None = None
+    ) -> tuple[ResponseHead, AsyncIterator[bytes]]:
         """Send an OpenAI request to an engine. Returns once the head of its answer is known.
+
+        Requests of one `session` go to the same engine. After `timeout_s` the request ends, whatever it is at.
 
         Raises:
             RequestError: if it is refused, or no engine can take it.
         """
-        self._check(body)
-        serving = self.fleet.serving
-        if not serving:
-            states = "; ".join(f"{e.name} is {e.state} ({e.detail})" for e in self.fleet.engines)
-            raise _unavailable(f"no engine is serving: {states}")
-        pieces = self._pieces(self._router.pick(serving), route, body)
-        head = await anext(pieces)
-        if isinstance(head, ApiError):
-            await pieces.aclose()
-            raise RequestError(head)
-        assert isinstance(head, ResponseHead)
-        return head, self._body(head, pieces)
-
-    def _check(self, body: bytes) -> None:
-        try:
-            request = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(ApiError(status=400, message=f"the body is not JSON: {error}")) from error
-        if not isinstance(request, dict):
-            raise RequestError(ApiError(status=400, message=f"the body must be a JSON object, not {type(request).__name__}"))
+        request = errors.parse(ROUTES[route], body)
         known = self.fleet.served_model_name
-        if request.get("model", known) != known:
-            message = f"model: there is no {request['model']!r} here; this fleet serves {known!r}"
+        if request.model not in (None, known):
+            message = f"model: there is no {request.model!r} here; this fleet serves {known!r}"
             raise RequestError(ApiError(status=404, message=message, param="model", code="model_not_found"))
+        settings = self._settings
+        deadline = Deadline(min(timeout_s or settings.default_timeout_s, settings.max_timeout_s))
+        try:
+            head, pieces = await self._first_answer(request, route, body, session, deadline)
+        except DeadlineError:
+            raise RequestError(_too_late(deadline)) from None
+        except BaseException:
+            deadline.cancel()
+            raise
+        return head, self._body(head, pieces, deadline)
 
-    async def _pieces(self, engine: EngineStatus, route: str, body: bytes) -> AsyncGenerator[Any, None]:
-        """Head and body from one engine. Whoever stops reading early, and for whatever reason, ends the request there."""
-        handle = await self._handle(engine.actor)
-        rid = uuid.uuid4().hex
-        ended = False
-        with self._router.sent_to(engine.actor):
+    async def _first_answer(
+        self, request: Request, route: str, body: bytes, session: str | None, deadline: Deadline
+    ) -> tuple[ResponseHead, AsyncGenerator[Piece, None]]:
+        """The answer of the first engine, or of a second one where the first was lost before it said anything."""
+        failed: dict[str, ApiError] = {}
+        while True:
+            place = await deadline.wait(self._place(request, session, failed))
+            pieces = self._pieces(place, route, body, deadline)
             try:
-                async for piece in handle.respond.options(num_returns="streaming").remote(route, body, rid):
-                    yield await piece
-                ended = True
-            except RayActorError as error:
-                ended = True
-                self._handles.pop(engine.actor, None)
-                _LOG.warning("engine %s was lost during a request: %s", engine.name, error)
-                message = f"engine {engine.name} was lost while it answered; send the request again"
-                yield ApiError(status=502, message=message, type="server_error", code="engine_lost")
-            finally:
-                if not ended:
-                    handle.abort.remote(rid)
+                head = await anext(pieces)
+            except EngineLostError as error:
+                if failed:
+                    raise RequestError(error.error) from error
+                failed[place.engine.actor] = error.error
+                continue
+            if isinstance(head, ResponseHead):
+                return head, pieces
+            await pieces.aclose()
+            assert isinstance(head, ApiError)
+            raise RequestError(head)
 
-    async def _body(self, head: ResponseHead, pieces: AsyncGenerator[Any, None]) -> AsyncIterator[bytes]:
-        """The body. A plain answer that breaks off raises; a stream tells its client by an event."""
+    async def _place(self, request: Request, session: str | None, failed: dict[str, ApiError]) -> Place:
+        settings = self._settings
+        affinity = _affinity(request, session, settings.affinity_chars)
+
+        def take() -> Place | None:
+            return self._router.take(request.samples, affinity, failed, settings.max_in_flight)
+
+        try:
+            return await self._line.get(take, self._router.leave, settings.queue_length, settings.queue_timeout_s)
+        except FullError:
+            if failed:
+                error = next(iter(failed.values()))
+            elif self.fleet.serving:
+                error = _full(settings)
+            else:
+                states = "; ".join(f"{e.name} is {e.state} ({e.detail})" for e in self.fleet.engines)
+                error = unavailable(f"no engine is serving: {states}")
+            raise RequestError(error) from None
+
+    async def _pieces(self, place: Place, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
+        try:
+            handle = await self._handle(place.engine)
+            async with aclosing(ask(handle, place.engine.name, route, body, deadline)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except EngineLostError:
+            self._handles.pop(place.engine.actor, None)
+            raise
+        finally:
+            self._router.leave(place)
+            self._line.advance()
+
+    async def _body(self, head: ResponseHead, pieces: AsyncGenerator[Piece, None], deadline: Deadline) -> AsyncIterator[bytes]:
+        """The body. A plain answer that breaks off raises; a stream tells its client by an event, and ends without `[DONE]`."""
+        error: ApiError | None = None
+        last = b""
         try:
             async for piece in pieces:
-                if not isinstance(piece, ApiError):
+                if isinstance(piece, bytes):
+                    last = piece
                     yield piece
-                elif head.media_type == "text/event-stream":
-                    yield f"data: {json.dumps(piece.body())}\n\n".encode()
-                else:
-                    raise RequestError(piece)
+                elif isinstance(piece, ApiError):
+                    error = piece
+                    break
+        except EngineLostError as broken:
+            error = broken.error
+        except DeadlineError:
+            error = _too_late(deadline)
         finally:
+            deadline.cancel()
             await pieces.aclose()
+        if head.media_type != EVENT_STREAM:
+            if error:
+                raise RequestError(error)
+        elif error or not last.endswith(DONE):
+            yield errors.event(error or ApiError(status=502, message="the stream broke off", type="server_error"))
 
-    async def _handle(self, actor: str) -> Any:
-        if actor not in self._handles:
+    async def _handle(self, engine: EngineStatus) -> Any:
+        if engine.actor not in self._handles:
             try:
-                self._handles[actor] = await asyncio.to_thread(ray.get_actor, actor, self.fleet.namespace)
+                self._handles[engine.actor] = await asyncio.to_thread(ray.get_actor, engine.actor, self.fleet.namespace)
             except ValueError as error:
-                raise _unavailable(f"engine {actor} is gone; send the request again") from error
-        return self._handles[actor]
+                raise EngineLostError(lost(engine.name)) from error
+        return self._handles[engine.actor]
 
 
-def _unavailable(message: str) -> RequestError:
-    return RequestError(ApiError(status=503, message=message, type="server_error", code="no_engine"))
+def unavailable(message: str) -> ApiError:
+    return ApiError(status=503, message=message, type="server_error", code="no_engine", retry_after_s=5)
+
+
+def _full(settings: DoorSettings) -> ApiError:
+    return ApiError(
+        status=429,
+        message=f"all engines are full, and no place came free within {settings.queue_timeout_s:g} s; try again later",
+        type="rate_limit_error",
+        code="fleet_full",
+        retry_after_s=math.ceil(settings.queue_timeout_s),
+    )
+
+
+def _too_late(deadline: Deadline) -> ApiError:
+    message = f"not answered within {deadline.seconds:g} s; allow more by the header {headers.TIMEOUT}"
+    return ApiError(status=504, message=message, type="server_error", code="deadline_exceeded")
+
+
+def _affinity(request: Request, session: str | None, chars: int) -> bytes | None:
+    """What the request has in common with others whose prefixes an engine may have cached."""
+    if named := session or request.session:
+        return b"session:" + named.encode()
+    beginning = request.beginning(chars)
+    return None if beginning is None else b"prefix:" + beginning.encode()

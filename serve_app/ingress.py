@@ -12,15 +12,22 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from ray import serve
+from ray.exceptions import RayError
 
 from cluster.protocol import Message
 from cluster.settings import Mode
 from cluster.status import FleetStatus
-from serve_app import errors, sse
-from serve_app.gateway import Gateway
+from serve_app import errors, guard, headers, openapi, sse
+from serve_app.gateway import EVENT_STREAM, Gateway, unavailable
+from serve_app.guard import Guard
+from serve_app.metrics import DoorMetrics
+from serve_app.requests import ChatRequest, CompletionRequest
+from serve_app.settings import DoorSettings
 
 app = FastAPI(title="specfleet", docs_url=None, redoc_url=None)
 errors.install(app)
+guard.install(app)
+openapi.install(app)
 
 
 class ModeRequest(Message):
@@ -29,23 +36,37 @@ class ModeRequest(Message):
     mode: Mode = Field(description="auto, on or off; see the controller's settings.")
 
 
-@serve.deployment(name="Ingress", max_ongoing_requests=10_000)
+# A replica that is replaced gets a quarter of an hour to finish its streams. It claims no core of Ray's, so that any number
+# of them fits on a small machine.
+@serve.deployment(
+    name="Ingress",
+    max_ongoing_requests=10_000,
+    user_config={},
+    graceful_shutdown_timeout_s=900,
+    ray_actor_options={"num_cpus": 0},
+)
 @serve.ingress(app)
 class Ingress:
     """The front door; any number of replicas."""
 
     def __init__(self, controller: Any) -> None:
         self._controller = controller
-        self._gateway = Gateway(controller)
+        self._gateway = Gateway(controller, DoorMetrics())
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Follow a new `user_config`. A wrong one is refused, and the one before holds on."""
+        settings = DoorSettings.model_validate(user_config)
+        self.app.state.guard = Guard(settings)  # type: ignore[attr-defined]
+        self._gateway.configure(settings)
 
     # -- HTTP --
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", **openapi.answers(ChatRequest))
     async def http_chat(self, request: Request) -> Response:
         return await self._respond("chat/completions", request)
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", **openapi.answers(CompletionRequest))
     async def http_completions(self, request: Request) -> Response:
         return await self._respond("completions", request)
 
@@ -65,51 +86,64 @@ class Ingress:
     async def http_fleet(self) -> FleetStatus:
         return await self.fleet()
 
-    @app.post("/fleet/mode")
+    @app.post("/fleet/mode", **openapi.takes(ModeRequest))
     async def http_mode(self, request: Request) -> ModeRequest:
         wanted = errors.parse(ModeRequest, await request.body())
         await self.set_mode(wanted.mode)
         return wanted
 
     async def _respond(self, route: str, request: Request) -> Response:
-        head, pieces = await self._gateway.answer(route, await request.body())
-        if head.media_type == "text/event-stream":
+        session, timeout_s = headers.session(request.headers), headers.timeout_s(request.headers)
+        head, pieces = await self._gateway.answer(route, await request.body(), session, timeout_s)
+        if head.media_type == EVENT_STREAM:
             return StreamingResponse(pieces, head.status, media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), head.status, media_type=head.media_type)
 
-    # -- handle methods: no HTTP in between --
+    # -- handle methods: no HTTP in between. `session` and `timeout_s` are what the headers are to HTTP clients. --
 
-    async def generate(self, prompt: str, **options: Any) -> dict[str, Any]:
+    async def generate(
+        self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Complete a prompt. `options` are those of OpenAI's completions; returns its response.
 
         Raises:
             RequestError: as an HTTP client would get it.
         """
-        return await self._ask("completions", {**options, "prompt": prompt, "stream": False})
+        return await self._ask("completions", {**options, "prompt": prompt, "stream": False}, session, timeout_s)
 
-    async def generate_stream(self, prompt: str, **options: Any) -> AsyncIterator[str]:
+    async def generate_stream(
+        self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> AsyncIterator[str]:
         """Complete a prompt and yield its text piece by piece. Call it with `handle.options(stream=True)`."""
-        body = json.dumps({"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True})
-        _, pieces = await self._gateway.answer("completions", body.encode())
+        body = {"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True}
+        _, pieces = await self._gateway.answer("completions", json.dumps(body).encode(), session, timeout_s)
         async for event in sse.events(pieces):
             for choice in event["choices"]:
                 yield choice["text"]
 
-    async def chat(self, messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    async def chat(
+        self, messages: list[dict[str, Any]], *, session: str | None = None, timeout_s: float | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Answer a chat. `options` are those of OpenAI's chat completions; returns its response."""
-        return await self._ask("chat/completions", {**options, "messages": messages, "stream": False})
+        return await self._ask("chat/completions", {**options, "messages": messages, "stream": False}, session, timeout_s)
 
     async def fleet(self) -> FleetStatus:
         """Every engine: state, load, the directive applied and why, acceptance."""
-        status: FleetStatus = await self._controller.status.remote()
+        try:
+            status: FleetStatus = await self._controller.status.remote()
+        except RayError as error:
+            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
         return status
 
     async def set_mode(self, mode: Mode) -> None:
         """Switch the whole fleet to auto, on or off."""
-        await self._controller.set_mode.remote(mode)
+        try:
+            await self._controller.set_mode.remote(mode)
+        except RayError as error:
+            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
 
-    async def _ask(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
         body = {"model": self._gateway.fleet.served_model_name, **body}
-        _, pieces = await self._gateway.answer(route, json.dumps(body).encode())
+        _, pieces = await self._gateway.answer(route, json.dumps(body).encode(), session, timeout_s)
         answer: dict[str, Any] = json.loads(b"".join([piece async for piece in pieces]))
         return answer

@@ -84,6 +84,8 @@ def sglang_arguments(spec: EngineSpec, folder: Path) -> dict[str, Any]:
     adaptive.write_text(json.dumps({"1": {"candidate_steps": list(spec.candidate_depths)}}))
     return {
         "log_level": "warning",
+        # Lets a client see in `usage` how many of its prompt's tokens came from the cache.
+        "enable_cache_report": True,
         **_device_defaults(spec.device),
         **spec.server_args,
         "model_path": model,

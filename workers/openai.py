@@ -18,6 +18,7 @@ class OpenAIRoutes:
         from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
         from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
 
+        self._vocabulary: int = tokenizer_manager.model_config.vocab_size
         self._routes: dict[str, tuple[type[Any], Any]] = {
             "chat/completions": (
                 ChatCompletionRequest,
@@ -29,7 +30,8 @@ class OpenAIRoutes:
     async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
         """Yield a head and then the body in pieces (one for plain JSON, one a chunk for SSE), or one error.
 
-        `rid` is the id under which the request can be aborted.
+        `rid` is the id under which the request can be aborted. A stream that breaks ends with an error, and without the
+        `[DONE]` that SGLang sends after its own error events.
         """
         model, serving = self._routes[route]
         try:
@@ -37,17 +39,50 @@ class OpenAIRoutes:
         except ValidationError as error:
             yield ApiError.from_validation(error)
             return
+        if refusal := self._unknown_token(request):
+            yield refusal
+            return
         request.rid = rid
         response = await serving.handle_request(request, None)
         if hasattr(response, "body_iterator"):
             yield ResponseHead(media_type="text/event-stream")
             async for chunk in response.body_iterator:
-                yield chunk.encode() if isinstance(chunk, str) else chunk
+                if broken := _broken(chunk):
+                    yield broken
+                    return
+                yield chunk.encode()
         elif getattr(response, "status_code", 200) >= 400:
             yield _refused(response.status_code, json.loads(response.body))
         else:
+            answer = response.model_dump_json()
+            if broken := _broken(answer):
+                yield broken
+                return
             yield ResponseHead()
-            yield response.body if hasattr(response, "body") else response.model_dump_json().encode()
+            yield answer.encode()
+
+    def _unknown_token(self, request: Any) -> ApiError | None:
+        """Refuse token ids beyond the vocabulary: SGLang looks them up unchecked, and its scheduler ends of it."""
+        prompt = getattr(request, "prompt", None)
+        prompts = prompt if isinstance(prompt, list) else []
+        ids = [i for item in prompts for i in (item if isinstance(item, list) else [item]) if isinstance(i, int)]
+        for field, tokens in [("prompt", ids), ("stop_token_ids", request.stop_token_ids or [])]:
+            if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+                message = f"{field}: token ids are from 0 to {self._vocabulary - 1}"
+                return ApiError(status=400, message=message, param=field)
+        return None
+
+
+def _broken(answer: str) -> ApiError | None:
+    """The error in an event or an answer, if it is one. Quotes inside of generated text are escaped, so text cannot pass
+    for either mark."""
+    if answer.startswith('data: {"error"'):
+        message = json.loads(answer.removeprefix("data: "))["error"]["message"]
+    elif '"finish_reason":"abort"' in answer:
+        message = "the engine ended the request"
+    else:
+        return None
+    return ApiError(status=502, message=message, type="server_error", code="engine_failed")
 
 
 def _refused(status: int, body: dict[str, Any]) -> ApiError:

@@ -63,6 +63,13 @@ async def test_sampling_at_a_temperature_works_in_every_mode(sdk: openai.AsyncOp
         assert len({choice.text for choice in answer.choices}) > 1
 
 
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_an_answer_keeps_to_a_grammar_at_every_depth(sdk: openai.AsyncOpenAI, client: httpx.AsyncClient, mode: str) -> None:
+    await client.post("/fleet/mode", json={"mode": mode})
+    answer = await sdk.completions.create(model="tiny", prompt="x = ", max_tokens=32, extra_body={"regex": "[0-9]{5}"})
+    assert re.fullmatch(r"[0-9]{5}", answer.choices[0].text)
+
+
 async def test_handle_methods(handle: Any) -> None:
     options = {"max_tokens": 16, "temperature": 0}
     whole = await handle.generate.remote("def main():", **options)
@@ -110,36 +117,32 @@ async def test_metrics_are_exported_with_engine_labels(client: httpx.AsyncClient
     pytest.fail(f"not exported: {missing}")
 
 
-@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
 @pytest.mark.parametrize(
-    ("body", "code", "param"),
+    ("route", "good"),
+    [("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})],
+)
+@pytest.mark.parametrize(
+    ("bad", "code", "param"),
     [
         (b"{", 400, None),
         (b"[1]", 400, None),
         (b"\xff\xfe", 400, None),
         (b"[" * 100_000, 400, None),
-        (b'{"model": "gpt-x", "prompt": "a", "messages": []}', 404, "model"),
-        (b'{"model": 7, "prompt": "a", "messages": []}', 404, "model"),
         (b'{"model": "tiny"}', 400, None),
-        (
-            b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": "x"}',
-            400,
-            "max_tokens",
-        ),
-        (b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "max_tokens": -1}', 400, None),
-        (
-            b'{"model": "tiny", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "temperature": "hot"}',
-            400,
-            "temperature",
-        ),
-        (b'{"model": "tiny", "prompt": "a", "messages": 3, "stream": "maybe"}', 400, None),
-        (b'{"model": "tiny", "prompt": {"a": 1}, "messages": [{"role": 5}]}', 400, None),
+        ({"model": "gpt-x"}, 404, "model"),
+        ({"model": 7}, 400, "model"),
+        ({"max_tokens": "x"}, 400, "max_tokens"),
+        ({"max_tokens": -1}, 400, "max_tokens"),
+        ({"temperature": "hot"}, 400, "temperature"),
+        ({"stream": "maybe"}, 400, "stream"),
+        ({"nonsense": 1}, 400, "nonsense"),
+        ({"prompt": {"a": 1}, "messages": [{"role": 5}]}, 400, None),
     ],
 )
 async def test_bad_requests_get_openai_errors(
-    client: httpx.AsyncClient, route: str, body: bytes, code: int, param: str | None
+    client: httpx.AsyncClient, route: str, good: dict[str, Any], bad: bytes | dict[str, Any], code: int, param: str | None
 ) -> None:
-    answer = await client.post(route, content=body)
+    answer = await client.post(route, content=bad if isinstance(bad, bytes) else json.dumps({**good, **bad}))
     assert answer.status_code == code, answer.text
     error = answer.json()["error"]
     assert error["message"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import Any
 
@@ -144,24 +143,3 @@ async def test_depth_follows_the_batch(client: httpx.AsyncClient, prompts: list[
     async with busy(client, prompts, clients=len(engines)):
         quiet = await eventually(client, lambda f: follows(f, len(engines)), within_s=30)
         assert all(e.report and e.report.depth == table.depth(1) for e in quiet.engines)
-
-
-async def test_a_client_that_goes_away_is_aborted(client: httpx.AsyncClient, prompts: list[str]) -> None:
-    body = {"model": "tiny", "prompt": prompts[0], "max_tokens": 1500, "ignore_eos": True}
-    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
-        await anext(answer.aiter_bytes())
-        await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
-    left = time.monotonic()
-    await eventually(
-        client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2
-    )
-    print(f"\nstreaming client gone to aborted: {time.monotonic() - left:.2f} s")
-
-    plain = asyncio.create_task(client.post("/v1/completions", json=body))
-    await eventually(client, lambda f: any(e.report and e.report.load.running for e in f.engines))
-    plain.cancel()
-    left = time.monotonic()
-    await eventually(
-        client, lambda f: not any(e.report and e.report.load.running + e.report.load.waiting for e in f.engines), within_s=2
-    )
-    print(f"plain client gone to aborted: {time.monotonic() - left:.2f} s")

@@ -9,6 +9,7 @@ from cluster.fleet import Fleet
 from cluster.settings import ControllerSettings
 from cluster.spec import engine_of
 from serve_app.config import AppConfig
+from serve_app.settings import DoorSettings
 from tests.unit.builders import spec
 from workers.launch import known_arguments, sglang_arguments
 
@@ -26,6 +27,8 @@ def test_every_shipped_configuration_is_valid(path: Path) -> None:
             assert deployment["name"] in ("Controller", "Ingress")
             if deployment["name"] == "Controller":
                 ControllerSettings.model_validate(deployment["user_config"])
+            else:
+                DoorSettings.model_validate(deployment.get("user_config", {}))
 
 
 @pytest.mark.parametrize(

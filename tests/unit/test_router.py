@@ -1,38 +1,145 @@
-from contextlib import ExitStack
+import time
+from collections import Counter
 
 from cluster.protocol import Load
-from cluster.router import Router
+from cluster.router import AFFINITY_SLACK, STALE_S, Place, Router
 from cluster.status import EngineStatus
 from tests.unit.builders import report
 
 
-def status(actor: str, running: int = 0, waiting: int = 0) -> EngineStatus:
-    load = Load(running=running, waiting=waiting, max_running=8, kv_usage=0.0)
-    return EngineStatus(name=actor, actor=actor, state="serving", gpus=1, report=report(actor, load=load))
+def status(actor: str, running: int = 0, waiting: int = 0, max_running: int = 8, age_s: float = 0.0) -> EngineStatus:
+    load = Load(running=running, waiting=waiting, max_running=max_running, kv_usage=0.0)
+    return EngineStatus(name=actor, actor=actor, state="serving", gpus=1, report=report(actor, load=load), report_age_s=age_s)
 
 
-def test_the_least_loaded_engine_takes_the_request() -> None:
-    assert Router().pick([status("a", running=3), status("b", running=1, waiting=1)]).actor == "b"
+def router(*engines: EngineStatus) -> Router:
+    made = Router(seed=1)
+    made.observe(engines, time.monotonic())
+    return made
+
+
+def actor(place: Place | None) -> str:
+    assert place is not None
+    return place.engine.actor
+
+
+def test_the_emptier_of_two_takes_the_request() -> None:
+    assert actor(router(status("a", running=3), status("b", running=1, waiting=1)).take()) == "b"
+
+
+def test_an_engine_of_twice_the_size_takes_twice_as_much() -> None:
+    assert actor(router(status("a", running=3, max_running=16), status("b", running=2)).take()) == "a"
 
 
 def test_a_burst_between_two_reports_is_spread() -> None:
-    engines = [status("a"), status("b")]
-    router = Router()
-    taken = []
-    with ExitStack() as in_flight:
-        for _ in range(6):
-            taken.append(router.pick(engines).actor)
-            in_flight.enter_context(router.sent_to(taken[-1]))
-    assert sorted(taken) == ["a", "a", "a", "b", "b", "b"]
+    engines = router(status("a"), status("b"))
+    assert Counter(actor(engines.take()) for _ in range(6)) == {"a": 3, "b": 3}
+
+
+def test_two_choices_keep_many_engines_even() -> None:
+    engines = router(*(status(f"e{i}", max_running=1000) for i in range(20)))
+    taken = Counter(actor(engines.take()) for _ in range(2000))
+    assert max(taken.values()) - min(taken.values()) < 15, taken
+
+
+def test_what_was_sent_since_the_report_counts_beside_it() -> None:
+    engines = router(status("a", running=2), status("b", running=3))
+    assert [actor(engines.take()) for _ in range(2)].count("a") >= 1
+    assert actor(engines.take()) in "ab"
+    assert sum(engines.in_flight.values()) == 3
 
 
 def test_a_request_is_not_counted_twice_once_it_is_reported() -> None:
-    router = Router()
-    with router.sent_to("a"):
-        assert router.pick([status("a", running=1), status("b", running=2)]).actor == "a"
+    engines = router(status("a"))
+    engines.take()
+    engines.observe([status("a", running=1), status("b", running=2)], time.monotonic())
+    assert actor(engines.take()) == "a"
+
+
+def test_a_request_that_ended_after_the_report_counts_no_more() -> None:
+    engines = router(status("a", running=4), status("b", running=4))
+    place = engines.take()
+    engines.observe([status("a", running=5), status("b", running=5)], time.monotonic())
+    assert place is not None
+    engines.leave(place)
+    assert actor(engines.take()) == actor(place)
 
 
 def test_requests_of_other_ingress_replicas_count() -> None:
-    router = Router()
-    with router.sent_to("b"):
-        assert router.pick([status("a", running=5), status("b", running=1)]).actor == "b"
+    engines = router(status("b"))
+    engines.take()
+    engines.observe([status("a", running=5), status("b", running=1)], time.monotonic())
+    assert actor(engines.take()) == "b"
+
+
+def test_an_old_report_says_nothing() -> None:
+    engines = Router(seed=1)
+    engines.observe([status("a", running=8), status("b")], time.monotonic() - STALE_S - 1)
+    assert {actor(engines.take()), actor(engines.take())} == {"a", "b"}
+
+
+def test_a_full_fleet_has_no_place_until_one_is_left() -> None:
+    engines = router(status("a", max_running=2), status("b", max_running=2))
+    places = [engines.take() for _ in range(6)]
+    assert engines.take() is None
+    assert places[0] is not None
+    engines.leave(places[0])
+    assert actor(engines.take()) == actor(places[0])
+
+
+def test_the_bound_can_be_configured_and_counts_answers() -> None:
+    engines = router(status("a"))
+    assert engines.take(samples=3, max_in_flight=3)
+    assert engines.take(max_in_flight=3) is None
+    assert engines.take(max_in_flight=4)
+
+
+def test_without_an_engine_there_is_no_place() -> None:
+    assert router().take() is None
+    assert router(status("a")).take(excluded=["a"]) is None
+
+
+def test_an_excluded_engine_is_passed_over() -> None:
+    assert actor(router(status("a"), status("b", running=7)).take(excluded=["a"])) == "b"
+
+
+def test_affinity_is_the_same_in_every_router_and_spreads() -> None:
+    engines = [status(f"e{i}", max_running=10_000) for i in range(4)]
+    one, other = router(*engines), Router(seed=2)
+    other.observe(engines[::-1], time.monotonic())
+    keys = [f"session {i}".encode() for i in range(400)]
+    taken = [actor(one.take(affinity=key)) for key in keys]
+    assert taken == [actor(other.take(affinity=key)) for key in keys]
+    assert all(60 < count < 140 for count in Counter(taken).values()), Counter(taken)
+
+
+def test_an_engine_that_leaves_moves_only_its_own_sessions() -> None:
+    engines = [status(f"e{i}", max_running=10_000) for i in range(4)]
+    before, after = router(*engines), router(*engines[1:])
+    for i in range(200):
+        home = actor(before.take(affinity=b"%d" % i))
+        moved = actor(after.take(affinity=b"%d" % i))
+        assert moved == home or home == "e0"
+
+
+def test_affinity_yields_to_overload_and_comes_back() -> None:
+    engines = [status("a", max_running=8), status("b", max_running=8)]
+    near = router(*engines)
+    home = actor(near.take(affinity=b"s"))
+    places = [near.take(affinity=b"s") for _ in range(int(AFFINITY_SLACK * 8) + 1)]
+    assert actor(places[-1]) != home
+    for place in places:
+        assert place is not None
+        near.leave(place)
+    assert actor(near.take(affinity=b"s")) == home
+
+
+def test_places_can_be_left_after_their_engine_has_gone() -> None:
+    engines = router(status("a"))
+    place = engines.take()
+    engines.observe([], time.monotonic())
+    assert engines.in_flight == {"a": 1}
+    assert place is not None
+    engines.leave(place)
+    engines.observe([], time.monotonic())
+    assert engines.in_flight == {}

@@ -21,6 +21,8 @@ CPU_SERVER_ARGS: dict[str, Any] = {
     "max_running_requests": 16,
     "chunked_prefill_size": 512,
     "disable_cuda_graph": True,
+    # An idle scheduler would spin on a core that the others need.
+    "sleep_on_idle": True,
 }
 """What an engine on a CPU needs beside its models; the rest SGLang resolves by itself there: the attention backend
 (`torch_native`, see `install`), no CUDA graphs, no overlap of scheduling with the forward pass."""

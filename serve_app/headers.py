@@ -1,0 +1,36 @@
+"""What a client says about its request in HTTP headers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from cluster.protocol import ApiError
+from serve_app.errors import RequestError
+
+TIMEOUT = "X-Request-Timeout"
+SESSION = "X-Session-Id"
+
+
+def timeout_s(headers: Mapping[str, str]) -> float | None:
+    """The seconds that the request may take; None if it does not say.
+
+    Raises:
+        RequestError: if it is no positive number.
+    """
+    named = headers.get(TIMEOUT)
+    if named is None:
+        return None
+    try:
+        seconds = float(named)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        message = f"{TIMEOUT}: a positive number of seconds is wanted, not {named!r}"
+        raise RequestError(ApiError(status=400, message=message, param=TIMEOUT))
+    return seconds
+
+
+def session(headers: Mapping[str, str]) -> str | None:
+    """The session that the request belongs to, if it names one."""
+    return headers.get(SESSION) or None
