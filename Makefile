@@ -11,6 +11,7 @@ serve: .venv/installed
 ## All tests, with the real SGLang engine on the CPU.
 test: lint test-unit
 	$(BIN)/pytest tests/scenarios
+	$(BIN)/pytest tests/worker
 	$(BIN)/pytest tests/engine
 	$(BIN)/pytest -s tests/chaos
 

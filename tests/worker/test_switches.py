@@ -86,40 +86,87 @@ def test_text_is_the_same_whatever_the_depth_switches_to(b: Bench) -> None:
     assert {(a, z) for a in DEPTHS for z in DEPTHS if a != z} <= set(pairs)
 
 
-SAMPLES = 480
+OFF_STEPS, FIRST_STEPS = 300, 20
+
+
+def test_accept_length_is_back_at_once_by_the_engine_s_counters(b: Bench) -> None:
+    """Like test_coming_back.py, but over all requests and by counters, which also holds where steps are too fast to tell
+    apart in a stream."""
+    prompts = b.prompts(8)
+
+    async def first_steps() -> float:
+        before = b.engine.counters()
+        while True:
+            now = b.engine.counters()
+            drafted = int(now.reached[0] - before.reached[0])
+            if drafted >= FIRST_STEPS * len(prompts):
+                return 1 + float((now.accepted - before.accepted).sum()) / drafted
+            await asyncio.sleep(0.001)
+
+    async def compare() -> tuple[float, float]:
+        await b.depth(0)
+        await b.forget()
+        ran = b.engine.report(accepted=True).requests
+        seen = [0] * len(prompts)
+
+        async def generate(i: int, prompt: list[int], tokens: int) -> list[int]:
+            def count(n: int) -> None:
+                seen[i] = n
+
+            return (await b.generate(prompt, tokens, count)).tokens
+
+        tasks = [asyncio.create_task(generate(i, prompt, OFF_STEPS + 220)) for i, prompt in enumerate(prompts)]
+        while b.engine.report(accepted=True).requests < ran + OFF_STEPS * len(prompts):
+            await asyncio.sleep(0.001)
+        await b.depth(3)
+        back = await first_steps()
+        begin = list(seen)
+        texts = await asyncio.gather(*tasks)
+        await b.forget()
+        twins = [asyncio.create_task(b.generate(p + t[:n], 150)) for p, t, n in zip(prompts, texts, begin, strict=True)]
+        never_off = await first_steps()
+        await asyncio.gather(*twins)
+        return back, never_off
+
+    back, never_off = b.run(compare())
+    print(f"\nafter {OFF_STEPS} steps off: accept length {back:.2f}, {never_off:.2f} if never off: share {back / never_off:.3f}")
+    assert back >= 0.97 * never_off
+
+
+PROMPTS, SAMPLES = 10, 64
 
 
 @pytest.mark.parametrize("depth", [0, 3])
 def test_sampled_tokens_have_the_target_s_distribution(b: Bench, depth: int) -> None:
-    """Of the second token given the most frequent first one: what is drafted first, and the probability that the target
-    gives for it, as a prompt's first token, which no draft has a part in."""
-    (prompt,) = b.prompts(1)
+    """Of the second token of an answer, given its most frequent first one: it is the first that a draft has a part in. What
+    the target gives for it is known, as the first token of a prompt that ends with that first one."""
     generate = b.engine._engine.async_generate
 
-    async def sample() -> tuple[int, Counter[int], dict[int, float]]:
-        await b.depth(depth)
+    async def sample(prompt: list[int]) -> tuple[Counter[int], dict[int, float]]:
+        params = {"temperature": 1.0, "max_new_tokens": 3, "ignore_eos": True}
         seconds: dict[int, Counter[int]] = {}
-        for _ in range(SAMPLES // 16):
-            params = {"temperature": 1.0, "max_new_tokens": 3, "ignore_eos": True}
-            for answer in await generate(input_ids=[prompt] * 16, sampling_params=[params] * 16):
-                first, second, _ = answer["output_ids"]
-                seconds.setdefault(first, Counter())[second] += 1
+        for answer in await generate(input_ids=[prompt] * SAMPLES, sampling_params=[params] * SAMPLES):
+            first, second, _ = answer["output_ids"]
+            seconds.setdefault(first, Counter())[second] += 1
         first = max(seconds, key=lambda token: seconds[token].total())
         params = {"temperature": 1.0, "max_new_tokens": 1}
         answer = await generate(input_ids=[*prompt, first], sampling_params=params, return_logprob=True, top_logprobs_num=20)
-        exact = {token: exp(log) for log, token, _ in answer["meta_info"]["output_top_logprobs"][0]}
-        return first, seconds[first], exact
+        return seconds[first], {token: exp(log) for log, token, _ in answer["meta_info"]["output_top_logprobs"][0]}
 
-    _, found, exact = b.run(sample())
-    n = found.total()
-    # Pearson's statistic over tokens that are expected often enough, and all others together.
-    cells = {token: p for token, p in exact.items() if n * p >= 5}
-    rest = 1 - sum(cells.values())
-    statistic = sum((found[token] - n * p) ** 2 / (n * p) for token, p in cells.items())
-    if n * rest >= 5:
-        statistic += (n - sum(found[token] for token in cells) - n * rest) ** 2 / (n * rest)
-    freedom = len(cells) - (0 if n * rest >= 5 else 1)
-    print(f"\ndepth {depth}: {n} samples, chi squared {statistic:.1f} with {freedom} degrees of freedom")
-    assert freedom >= 2, "the target is too sure of this token to test anything"
-    # Mean + 4 standard deviations: about one false alarm in a thousand runs for so few degrees of freedom.
-    assert statistic < freedom + 4 * (2 * freedom) ** 0.5 + 4
+    async def all_samples() -> list[tuple[Counter[int], dict[int, float]]]:
+        await b.depth(depth)
+        return [await sample(prompt) for prompt in b.prompts(PROMPTS)]
+
+    statistic, freedom = 0.0, 0
+    for found, exact in b.run(all_samples()):
+        # Pearson's, over the tokens that are expected often enough and all others together.
+        n = found.total()
+        cells = [(found[token], n * p) for token, p in exact.items() if n * p >= 5]
+        cells.append((n - sum(seen for seen, _ in cells), n - sum(expected for _, expected in cells)))
+        if len(cells) > 2 or cells[-1][1] >= 1:
+            statistic += sum((seen - expected) ** 2 / max(expected, 0.5) for seen, expected in cells)
+            freedom += len(cells) - 1
+    print(f"\ndepth {depth}: chi squared {statistic:.1f} with {freedom} degrees of freedom")
+    assert freedom >= 8, "the target is too sure of these tokens to test anything"
+    # About one false alarm in a thousand runs.
+    assert statistic < freedom + 3.5 * (2 * freedom) ** 0.5 + 4
