@@ -51,7 +51,6 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         result = _measure(args, Path(name))
-    args.out.write_text(json.dumps(result, indent=1))
     print(_table(result))
 
 
@@ -74,12 +73,14 @@ def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         loop.run_until_complete(engine.prove_patch())
         loop.run_until_complete(measure(engine))
         engine._engine.shutdown()
+        args.out.write_text(json.dumps(result, indent=1))
         for key in environment:
             del os.environ[key]
 
     async def all_depths(engine: DirectedEngine) -> None:
         result["depth_0_step_ms"] = await _one_token_steps(engine._engine, args.batches, args.rounds)
         result["step_ms"] = await _drafting_steps(engine, args.depths, args.batches)
+        result["state_gib"] = engine.report(accepted=True).facts.state_gib
         result["switches"] = await _switches(engine, args.depths, args.batches)
 
     def only_zero(name: str) -> Callable[[DirectedEngine], Coroutine[Any, Any, None]]:
@@ -89,11 +90,10 @@ def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         return measure
 
     directed(spec, all_depths)
-    print(json.dumps(result), flush=True)
     engine = _plain_engine(spec, folder)
     result["plain_step_ms"] = loop.run_until_complete(_one_token_steps(engine, args.batches, args.rounds))
     engine.shutdown()
-    print(json.dumps(result["plain_step_ms"]), flush=True)
+    args.out.write_text(json.dumps(result, indent=1))
     # Depth 0 only, so that these start sooner; 1 because SGLang starts at a depth above 0.
     small = _spec(args, folder, [0, 1])
     directed(small, only_zero("whole_extend_step_ms"), **{WHOLE_EXTEND_ENV: "1"})

@@ -18,7 +18,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
-from tests.engine.conftest import complete, status
+from tests.fleet import complete, status
 from tests.engine.hostile import Hostile
 
 BODIES = int(os.environ.get("SPECFLEET_FUZZ_BODIES", "500"))

@@ -20,7 +20,8 @@ import yaml
 
 from cluster.protocol import DepthTable, Directive, EngineReport
 from cluster.status import FleetStatus
-from tests.engine.conftest import CONFIG, complete, deploy, eventually, status
+from tests.engine.conftest import CONFIG, deploy
+from tests.fleet import complete, eventually, status
 
 LONG = {"model": "tiny", "prompt": "def main():", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
 

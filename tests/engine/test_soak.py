@@ -18,7 +18,7 @@ import httpx
 import psutil
 import ray
 
-from tests.engine.conftest import eventually, status
+from tests.fleet import eventually, status
 
 SECONDS = float(os.environ.get("SPECFLEET_SOAK_S", "120"))
 WARM_UP = 0.4
