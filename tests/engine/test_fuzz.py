@@ -18,8 +18,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
-from tests.fleet import complete, status
 from tests.engine.hostile import Hostile
+from tests.fleet import complete, status
 
 BODIES = int(os.environ.get("SPECFLEET_FUZZ_BODIES", "500"))
 SEED = int(os.environ.get("SPECFLEET_FUZZ_SEED", "1"))
