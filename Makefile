@@ -13,7 +13,6 @@ test: lint test-unit
 	$(BIN)/pytest tests/scenarios
 	$(BIN)/pytest tests/worker
 	$(BIN)/pytest tests/engine
-	$(BIN)/pytest -s tests/chaos
 
 ## Tests that need no engine.
 test-unit: .venv/installed

@@ -163,10 +163,17 @@ class DirectedEngine:
         """Answer an OpenAI request: a head and then the body, or an error."""
         return self._routes.respond(route, body, rid)
 
-    def abort(self, rid: str) -> None:
-        """End a request, and the samples that it was split into (SGLang appends their number to its id)."""
-        for known in [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]:
-            self._tokenizer.abort_request(known)
+    def abort(self, rid: str, tries: int = 20, seen: bool = False) -> None:
+        """End a request, and the samples that it was split into (SGLang appends their number to its id).
+
+        Of a client that left at once, the abort can overtake the request, on its way here or on its way to the scheduler. So
+        it is tried again, for two seconds, until the request is known and gone.
+        """
+        known = [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]
+        for request in known:
+            self._tokenizer.abort_request(request)
+        if tries and (known or not seen):
+            asyncio.get_running_loop().call_later(0.1, self.abort, rid, tries - 1, seen or bool(known))
 
 
 def _readers(folder: Path, ranks: int) -> list[CountersReader]:

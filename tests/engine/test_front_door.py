@@ -43,7 +43,10 @@ async def test_openai_client_streams_a_chat_with_usage(sdk: openai.AsyncOpenAI) 
     )
     chunks = [chunk async for chunk in stream]
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == plain.choices[0].message.content
-    assert chunks[-1].usage == plain.usage
+    assert chunks[-1].usage
+    assert plain.usage
+    assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens
+    assert chunks[-1].usage.prompt_tokens == plain.usage.prompt_tokens
 
 
 async def test_openai_client_completes(sdk: openai.AsyncOpenAI) -> None:
