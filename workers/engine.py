@@ -27,6 +27,8 @@ from workers.openai import OpenAIRoutes
 from workers.plugin import COUNTERS_ENV
 from workers.report import counted
 
+READ_BACK_S = 10.0
+
 
 class DirectedEngine:
     """Owns a `sglang.Engine` and keeps its scheduler on the table that holds."""
@@ -73,9 +75,6 @@ class DirectedEngine:
             RuntimeError: if a rank does not follow it.
         """
         await self._push()
-        revisions = [rank.read().get("revision") for rank in self._ranks]
-        if revisions != [self._revision] * self.spec.tensor_parallel:
-            raise RuntimeError(f"the patch is not in force: ranks hold table revisions {revisions}, not {self._revision}")
 
     async def profile(self) -> None:
         """Measure step times if the spec wants that and they are not known. Takes up to 20 s."""
@@ -123,7 +122,16 @@ class DirectedEngine:
             updated = await self._tokenizer.set_internal_state(SetInternalStateReq(server_args=encode(table, self._revision)))
             if not all(updated):
                 raise RuntimeError(f"{self.spec.name}: the scheduler refused table {table.depth_by_batch}")
+            await self._read_back()
             self._in_force = table
+
+    async def _read_back(self) -> None:
+        """Return once every rank holds the newest table. Rank 0 answers; the others take it in the same step of theirs."""
+        deadline = time.monotonic() + READ_BACK_S
+        while behind := [i for i, rank in enumerate(self._ranks) if rank.read().get("revision") != self._revision]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.spec.name}: the patch is not in force: ranks {behind} do not follow their tables")
+            await asyncio.sleep(0.001)
 
     def counters(self) -> Counters:
         """Those of rank 0, which speaks for the engine."""
