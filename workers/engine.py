@@ -75,6 +75,9 @@ class DirectedEngine:
             RuntimeError: if a rank does not follow it.
         """
         await self._push()
+        revisions = [rank.read().get("revision") for rank in self._ranks]
+        if revisions != [self._revision] * self.spec.tensor_parallel:
+            raise RuntimeError(f"the patch is not in force: ranks hold table revisions {revisions}, not {self._revision}")
 
     async def profile(self) -> None:
         """Measure step times if the spec wants that and they are not known. Takes up to 20 s."""
@@ -126,9 +129,10 @@ class DirectedEngine:
             self._in_force = table
 
     async def _read_back(self) -> None:
-        """Return once every rank holds the newest table. Rank 0 answers; the others take it in the same step of theirs."""
+        """Return once the other ranks hold the newest table too: rank 0 has answered, and they take it in the same step."""
         deadline = time.monotonic() + READ_BACK_S
-        while behind := [i for i, rank in enumerate(self._ranks) if rank.read().get("revision") != self._revision]:
+        others = self._ranks[1:]
+        while behind := [i for i, rank in enumerate(others, 1) if rank.read().get("revision") != self._revision]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.spec.name}: the patch is not in force: ranks {behind} do not follow their tables")
             await asyncio.sleep(0.001)
@@ -171,17 +175,10 @@ class DirectedEngine:
         """Answer an OpenAI request: a head and then the body, or an error."""
         return self._routes.respond(route, body, rid)
 
-    def abort(self, rid: str, tries: int = 20, seen: bool = False) -> None:
-        """End a request, and the samples that it was split into (SGLang appends their number to its id).
-
-        Of a client that left at once, the abort can overtake the request, on its way here or on its way to the scheduler. So
-        it is tried again, for two seconds, until the request is known and gone.
-        """
-        known = [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]
-        for request in known:
-            self._tokenizer.abort_request(request)
-        if tries and (known or not seen):
-            asyncio.get_running_loop().call_later(0.1, self.abort, rid, tries - 1, seen or bool(known))
+    def abort(self, rid: str) -> None:
+        """End a request, and the samples that it was split into (SGLang appends their number to its id)."""
+        for known in [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]:
+            self._tokenizer.abort_request(known)
 
 
 def _readers(folder: Path, ranks: int) -> list[CountersReader]:

@@ -87,7 +87,7 @@ async def test_off_and_on_take_hold_with_requests_in_flight(client: httpx.AsyncC
             # next one tells of the steps that ran by it.
             await eventually(client, lambda f: running(f) == 4)
             await set_mode(client, mode)
-            taken = await eventually(client, lambda f, on=mode == "on": enabled(f, on), within_s=1.0)  # type: ignore[misc]
+            taken = await eventually(client, lambda f, on=mode == "on": enabled(f, on))  # type: ignore[misc]
             told = await next_reports(taken)
             assert [e.report and e.report.depth for e in told.engines] == [depth] * len(told.engines), mode
 
