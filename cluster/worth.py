@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from cluster.choice import expected_tokens
 from cluster.profile import StepTimes
 
 BEST_ACCEPTANCE = 0.95
@@ -30,7 +33,7 @@ def _may_win(times: StepTimes, depth: int, depths: Sequence[int], batch: int) ->
 
 
 def _tokens(depth: int) -> float:
-    return sum(BEST_ACCEPTANCE**i for i in range(depth + 1))
+    return float(expected_tokens(np.full((1, max(1, depth)), BEST_ACCEPTANCE), (depth,))[0, 0])
 
 
 def _up_to_last(sizes: list[int], may_win: list[bool]) -> tuple[int, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 
 
+@cache
 def hardware(device: str) -> str:
     """The first GPU's name and driver, or the CPU's; for `device` as SGLang names it."""
     if device == "cpu":
