@@ -17,7 +17,6 @@ import os
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from benchmarks.serving import PORT, ROOT, fleet, new_tokens, running, url
 from cluster.protocol import DepthTable
 from cluster.spec import EngineSpec
 from serve_app.config import AppConfig
@@ -39,10 +39,7 @@ from workers.directive import encode
 from workers.launch import sglang_arguments
 from workers.plugin import COUNTERS_ENV
 
-ROOT = Path(__file__).parents[1]
 DEPTH = 3
-START_TIMEOUT_S = 600
-PORT = 8000
 TTFT_REQUESTS = 60
 
 
@@ -67,7 +64,7 @@ def main() -> None:
         config = Path(folder) / "overhead.yaml"
         config.write_text(yaml.safe_dump(document))
         (spec,) = AppConfig.model_validate(document["applications"][0]["args"]).specs()
-        sides = {"ingress": lambda: _fleet(config), "sglang.launch_server": lambda: _server(spec, Path(folder))}
+        sides = {"ingress": lambda: fleet(config), "sglang.launch_server": lambda: _server(spec, Path(folder))}
         figures: dict[str, list[Figures]] = {name: [] for name in sides}
         for round_ in range(args.rounds):
             for name in list(sides)[:: 1 if round_ % 2 else -1]:
@@ -98,13 +95,6 @@ def _one_engine(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _fleet(config: Path) -> Iterator[None]:
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    with _running([sys.executable, "-m", "ray.serve.scripts", "run", str(config)], environment, signal.SIGINT):
-        yield
-
-
-@contextmanager
 def _server(spec: EngineSpec, folder: Path) -> Iterator[None]:
     """SGLang's server with the engine's arguments. The patch is put in as the engine actor puts it in, and the fixed depth
     by SGLang's own route for internal state."""
@@ -112,10 +102,10 @@ def _server(spec: EngineSpec, folder: Path) -> Iterator[None]:
     arguments = {**sglang_arguments(spec, folder), "host": "127.0.0.1", "port": PORT}
     environment = {**os.environ, **spec.environment, COUNTERS_ENV: str(counters)}
     try:
-        with _running([sys.executable, "-m", "sglang.launch_server", *_flags(arguments)], environment, signal.SIGTERM):
+        with running([sys.executable, "-m", "sglang.launch_server", *_flags(arguments)], environment, signal.SIGTERM):
             state = {"server_args": encode(DepthTable(depth_by_batch={1: DEPTH}), revision=1)}
             request = urllib.request.Request(
-                _url("/set_internal_state"), json.dumps(state).encode(), {"Content-Type": "application/json"}
+                url("/set_internal_state"), json.dumps(state).encode(), {"Content-Type": "application/json"}
             )
             urllib.request.urlopen(request).read()
             yield
@@ -130,43 +120,6 @@ def _flags(arguments: dict[str, Any]) -> list[str]:
         if value is not False and value is not None:
             flags += [flag] if value is True else [flag, *map(str, value if isinstance(value, (list, tuple)) else [value])]
     return flags
-
-
-@contextmanager
-def _running(command: list[str], environment: dict[str, str], stop: signal.Signals) -> Iterator[None]:
-    """A server, from its being ready to its end."""
-    log = Path(tempfile.mkstemp(prefix="overhead-", suffix=".log")[1])
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=log.open("w"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _healthy():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{' '.join(command[:4])} did not start\n{log.read_text()[-4000:]}")
-            time.sleep(0.5)
-        yield
-    finally:
-        process.send_signal(stop)
-        process.wait(120)
-        log.unlink()
-
-
-def _url(path: str) -> str:
-    return f"http://127.0.0.1:{PORT}{path}"
-
-
-def _healthy() -> bool:
-    try:
-        return bool(urllib.request.urlopen(_url("/health"), timeout=5).status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 async def _measure(model: str, args: argparse.Namespace) -> Figures:
@@ -184,7 +137,7 @@ async def _measure(model: str, args: argparse.Namespace) -> Figures:
             asked = 0
             while True:
                 asked += 1
-                async for new in _tokens(http, {**body, "prompt": _prompt(1000 * client + asked), "max_tokens": args.tokens}):
+                async for new in new_tokens(http, {**body, "prompt": _prompt(1000 * client + asked), "max_tokens": args.tokens}):
                     tokens += new if counting else 0
 
         clients = [asyncio.create_task(ask_for_ever(i + 1)) for i in range(args.clients)]
@@ -208,25 +161,11 @@ async def _ask(http: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[float
     """Seconds to the first piece of text, and tokens in all."""
     began = time.perf_counter()
     first, tokens = None, 0
-    async for new in _tokens(http, body):
+    async for new in new_tokens(http, body):
         first = first or time.perf_counter() - began
         tokens += new
     assert first is not None
     return first, tokens
-
-
-async def _tokens(http: aiohttp.ClientSession, body: dict[str, Any]) -> Any:
-    """New tokens at each piece of a stream, by its continuous usage."""
-    body = {**body, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    seen = 0
-    async with http.post(_url("/v1/completions"), json=body) as answer:
-        answer.raise_for_status()
-        async for chunk in answer.content.iter_any():
-            at = chunk.rfind(b'"completion_tokens":')
-            if at >= 0:
-                total = int(chunk[at + 20 :].split(b",", 1)[0].rstrip(b"}"))
-                yield total - seen
-                seen = total
 
 
 if __name__ == "__main__":

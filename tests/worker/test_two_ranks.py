@@ -7,17 +7,38 @@ import os
 import random
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from cluster.protocol import RankState
-from tests.worker.bench import Bench, bench
+from tests.worker.bench import DEVICE, Bench, bench
 
 SWITCHES = int(os.environ.get("SPECFLEET_TEST_SWITCHES", "60"))
 
 
+# Also on machines where hosts share their NVSwitch, as in configs/eight-gpus.yaml.
+ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+DEPTHS = (0, 1, 3)
+
+
+def texts(b: Bench) -> list[list[int]]:
+    async def ask() -> list[list[int]]:
+        await b.depth(3)
+        return [trail.tokens for trail in await asyncio.gather(*[b.generate(p, 64) for p in b.prompts(8)])]
+
+    return b.run(ask())
+
+
 @pytest.fixture(scope="module")
-def b() -> Iterator[Bench]:
-    with bench(tensor_parallel=2, candidate_depths=(0, 1, 3)) as running:
+def one_rank_texts() -> list[list[int]]:
+    with bench(candidate_depths=DEPTHS) as running:
+        return texts(running)
+
+
+@pytest.fixture(scope="module")
+def b(one_rank_texts: list[list[int]]) -> Iterator[Bench]:
+    """The engine of two ranks, after that of one has ended."""
+    with bench(ENVIRONMENT, tensor_parallel=2, candidate_depths=DEPTHS) as running:
         yield running
 
 
@@ -33,10 +54,11 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
                 await b.generate(prompt, 400)
 
         asking = [asyncio.create_task(ask(prompt)) for prompt in prompts]
+        depth = 3
         for _ in range(SWITCHES):
-            report = await b.depth(rng.choice((0, 1, 3)))
-            seen.append(report.ranks)
-            await asyncio.sleep(0.05)
+            depth = rng.choice([other for other in DEPTHS if other != depth])
+            seen.append((await b.depth(depth)).ranks)
+            await asyncio.sleep(0.03 if DEVICE == "cuda" else 0.06)
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
@@ -47,13 +69,28 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
         assert (one.revision, one.at_step) == (two.revision, two.at_step)
     one, two = b.engine.report(accepted=True).ranks
     print(f"\n{len(seen)} directives, {one.switches} switches in {one.at_step} steps")
-    assert one.switches == two.switches > SWITCHES // 3
+    assert one.switches == two.switches >= SWITCHES // 3
 
 
-def test_text_is_that_of_one_rank(b: Bench) -> None:
-    async def texts() -> list[list[int]]:
-        await b.depth(3)
-        return [trail.tokens for trail in await asyncio.gather(*[b.generate(p, 64) for p in b.prompts(8)])]
+def test_multicast_is_off_in_all_processes(b: Bench) -> None:
+    # Not readable of SGLang's own processes: setting a title overwrites where Linux keeps a process's environment.
+    environments = [seen for p in psutil.Process().children(recursive=True) if (seen := p.environ())]
+    assert environments
+    for seen in environments:
+        assert ENVIRONMENT.items() <= seen.items()
 
-    two = b.run(texts())
-    assert all(len(tokens) == 64 for tokens in two)
+
+def test_text_is_that_of_one_rank(b: Bench, one_rank_texts: list[list[int]]) -> None:
+    """In float32 exactly. Two ranks add their halves of each sum in another order, which bfloat16 shows at near ties."""
+    two_ranks_texts = texts(b)
+    same = [
+        next((i for i, (x, y) in enumerate(zip(one, two, strict=True)) if x != y), None)
+        for one, two in zip(one_rank_texts, two_ranks_texts, strict=True)
+    ]
+    print(
+        f"\n{same.count(None)} of {len(same)} texts equal; the others differ from token {[i for i in same if i is not None]} on"
+    )
+    if DEVICE == "cpu":
+        assert two_ranks_texts == one_rank_texts
+    else:
+        assert same.count(None) >= len(same) // 2
