@@ -16,10 +16,13 @@ PLACES_PER_RUNNING = 1.5
 """Default bound of an engine's requests, as a multiple of those that it decodes at once: a few that wait in the engine keep
 its batch full, the others wait where they may still go to another."""
 
-AFFINITY_SLACK = 0.25
-"""How much fuller than the emptiest engine, as a share of the requests it decodes at once, an engine may be and still be
-given what has affinity to it. A cached prefix saves a prefill; beyond this, waiting costs more."""
+AFFINITY_BOUND = 1.25
+"""How many times its fair share of all requests an engine may have and still be given what has affinity to it: consistent
+hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018). A cached prefix saves a prefill; beyond this, waiting
+costs more."""
 
+AFFINITY_SLACK = 1 / 32
+"""So many more, as a share of the requests that it decodes at once: in a quiet fleet two requests on one engine cost little."""
 
 STALE_S = 5.0
 """A report older than this, in seconds, says nothing any more: no controller is there to fetch one."""
@@ -102,7 +105,7 @@ class Router:
     ) -> Place | None:
         """A place for a request of `samples` answers, or None where no engine that serves has one.
 
-        Requests of the same `affinity` go to the same engine while it is not much fuller than the emptiest. `excluded` are
+        Requests of the same `affinity` go to the same engine while it has not much more than its share of all. `excluded` are
         names of actors; `max_in_flight` bounds the requests of an engine (default: `PLACES_PER_RUNNING`).
         """
         free = {
@@ -131,10 +134,13 @@ class Router:
         return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)
 
     def _near(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
-        """The first in the order that rendezvous hashing gives this affinity, passing over those that are much fuller."""
-        limit = min(engine.share for engine in free.values()) + AFFINITY_SLACK
-        near = max((name for name, engine in free.items() if engine.share <= limit), key=lambda name: _score(affinity, name))
-        return free[near]
+        """The first in the order that rendezvous hashing gives this affinity, passing over those that are too full."""
+        share = (sum(engine.requests for engine in free.values()) + 1) / sum(engine.max_running for engine in free.values())
+
+        def near(engine: _Engine) -> bool:
+            return engine.requests < (AFFINITY_BOUND * share + AFFINITY_SLACK) * engine.max_running
+
+        return free[max((name for name in free if near(free[name])), key=lambda name: _score(affinity, name))]
 
 
 def _score(affinity: bytes, actor: str) -> bytes:

@@ -84,7 +84,7 @@ def decided(acceptance: float, batch: int) -> Plan:
     return recorder.last
 
 
-@pytest.mark.parametrize(("acceptance", "batch", "depth"), [(0.1, 1, 0), (0.9, 1, 5), (0.2, 128, 0), (0.8, 128, 3)])
+@pytest.mark.parametrize(("acceptance", "batch", "depth"), [(0.05, 1, 0), (0.9, 1, 7), (0.2, 128, 0), (0.8, 128, 3)])
 def test_the_depth_of_most_tokens_a_second_is_found(acceptance: float, batch: int, depth: int) -> None:
     goodput = {k: (1 + sum(acceptance**i for i in range(1, k + 1))) / H200.ms(k, batch) for k in H200.depths}
     assert max(goodput, key=goodput.__getitem__) == depth

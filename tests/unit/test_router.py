@@ -1,8 +1,12 @@
 import time
 from collections import Counter
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.protocol import Load
-from cluster.router import AFFINITY_SLACK, STALE_S, Place, Router
+from cluster.router import AFFINITY_BOUND, AFFINITY_SLACK, PLACES_PER_RUNNING, STALE_S, Place, Router
 from cluster.status import EngineStatus
 from tests.unit.builders import report
 
@@ -123,15 +127,21 @@ def test_an_engine_that_leaves_moves_only_its_own_sessions() -> None:
 
 
 def test_affinity_yields_to_overload_and_comes_back() -> None:
-    engines = [status("a", max_running=8), status("b", max_running=8)]
-    near = router(*engines)
+    near = router(*(status(name, max_running=64) for name in "abcd"))
     home = actor(near.take(affinity=b"s"))
-    places = [near.take(affinity=b"s") for _ in range(int(AFFINITY_SLACK * 8) + 1)]
-    assert actor(places[-1]) != home
+    places = [near.take(affinity=b"s") for _ in range(100)]
+    assert Counter(map(actor, places))[home] < 0.25 * 101 * AFFINITY_BOUND + AFFINITY_SLACK * 64 + 1
     for place in places:
         assert place is not None
         near.leave(place)
     assert actor(near.take(affinity=b"s")) == home
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=8), st.binary(max_size=8))
+def test_affinity_finds_a_place_wherever_there_is_one(loads: list[tuple[int, int]], key: bytes) -> None:
+    engines = [status(f"e{i}", running=running, max_running=most) for i, (running, most) in enumerate(loads)]
+    anywhere = any(running < ceil(PLACES_PER_RUNNING * most) for running, most in loads)
+    assert (router(*engines).take(affinity=key) is not None) == anywhere
 
 
 def test_places_can_be_left_after_their_engine_has_gone() -> None:

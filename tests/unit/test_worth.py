@@ -27,10 +27,11 @@ def test_the_smallest_batch_size_is_always_prepared() -> None:
     assert worth_preparing(times, (0, 3), (1, 64))[3] == (1,)
 
 
-def test_on_the_h200_every_depth_can_pay() -> None:
+def test_on_the_h200_all_but_one_place_can_pay() -> None:
     profile = Profile.load("h200_llama8b_eagle3")
     prepared = worth_preparing(profile, profile.depths, profile.batches)
-    assert prepared == {depth: profile.batches for depth in profile.depths}
+    # Depth 5 at batch 256: at no acceptance better than depth 3 and depth 7 both.
+    assert prepared == {depth: profile.batches[:-1] if depth == 5 else profile.batches for depth in profile.depths}
 
 
 @settings(deadline=None)

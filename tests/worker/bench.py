@@ -96,11 +96,9 @@ class Bench:
 
 
 DEVICE = os.environ.get("SPECFLEET_TEST_DEVICE", "cpu")
-# What makes a GPU's arithmetic independent of the shape of a batch, so that texts can be compared.
 _GPU_ARGS = {
     "dtype": "bfloat16",
     "attention_backend": "triton",
-    "enable_deterministic_inference": True,
     "mem_fraction_static": 0.3,
     "cuda_graph_max_bs_decode": 32,
     "max_running_requests": 32,
@@ -109,15 +107,19 @@ _GPU_ARGS = {
 
 
 @contextmanager
-def bench(environment: dict[str, str] | None = None, **fields: Any) -> Iterator[Bench]:
-    """Start an engine on the tiny pair, and end it."""
+def bench(environment: dict[str, str] | None = None, deterministic: bool = True, **fields: Any) -> Iterator[Bench]:
+    """Start an engine on the tiny pair, and end it.
+
+    On a GPU `deterministic` makes arithmetic independent of the shape of a batch, so that texts can be compared; it also
+    seeds all sampling alike. On the CPU arithmetic is float32.
+    """
     spec = EngineSpec(
         name="tiny-0",
         model="tiny",
         served_model_name="tiny",
         device=DEVICE,
         fallback=DepthTable(enabled=False),
-        server_args={} if DEVICE == "cpu" else _GPU_ARGS,
+        server_args={} if DEVICE == "cpu" else {**_GPU_ARGS, "enable_deterministic_inference": deterministic},
         **{"candidate_depths": (0, 1, 2, 3), **fields},
     )
     before = dict(os.environ)

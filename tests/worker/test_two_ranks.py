@@ -74,7 +74,8 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
 
 def test_multicast_is_off_in_all_processes(b: Bench) -> None:
     # Not readable of SGLang's own processes: setting a title overwrites where Linux keeps a process's environment.
-    environments = [seen for p in psutil.Process().children(recursive=True) if (seen := p.environ())]
+    found = psutil.Process().children(recursive=True)
+    environments = [seen for p in found if p.status() != psutil.STATUS_ZOMBIE and (seen := p.environ())]
     assert environments
     for seen in environments:
         assert ENVIRONMENT.items() <= seen.items()
