@@ -16,7 +16,6 @@ from cluster.goodput import GoodputPolicy
 from cluster.settings import ControllerSettings, Mode
 from cluster.spec import GroupSpec
 from cluster.status import FleetStatus
-from serve_app import memory
 from workers.actor import EngineActor
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +57,6 @@ class ControllerDeployment:
             _LOG.error("user_config refused: %s", error)
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._controller.run())
-            self._giving_back = asyncio.get_running_loop().create_task(memory.give_back())
 
     def check_health(self) -> None:
         """Let Serve replace a replica whose loop has ended: it never should."""

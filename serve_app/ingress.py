@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from cluster.protocol import Message
 from cluster.settings import Mode
 from cluster.status import FleetStatus
-from serve_app import errors, guard, headers, memory, openapi, sse
+from serve_app import errors, guard, headers, openapi, sse
 from serve_app.gateway import EVENT_STREAM, Gateway, unavailable
 from serve_app.guard import Guard
 from serve_app.metrics import DoorMetrics
@@ -53,7 +53,6 @@ class Ingress:
         self._controller = controller
         self._gateway = Gateway(controller, DoorMetrics())
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
-        self._giving_back = asyncio.get_running_loop().create_task(memory.give_back())
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Follow a new `user_config`. A wrong one is refused, and the one before holds on."""
