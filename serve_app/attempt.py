@@ -45,9 +45,10 @@ async def ask(handle: Any, engine: str, route: str, body: bytes, deadline: Deadl
             except StopAsyncIteration:
                 ended = True
                 return
-            if first and isinstance(piece, ApiError) and piece.status == 503:
-                ended = True
-                raise EngineLostError(piece)
+            if isinstance(piece, ApiError):
+                ended = True  # nothing comes after an error
+                if first and piece.status == 503:
+                    raise EngineLostError(piece)
             first = False
             yield piece
     except RayActorError as error:

@@ -105,7 +105,7 @@ class EngineActor:
 
     @ray.method(concurrency_group="control")
     async def abort(self, rid: str) -> None:
-        """End a request whose client went away; nothing if it has ended."""
+        """End a request whose client went away. It may overtake the request, whose calls come in through another group."""
         engine = self._engine
         if engine is not None:
             self._loop.call_soon_threadsafe(engine.abort, rid)

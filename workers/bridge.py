@@ -21,7 +21,8 @@ async def call(loop: asyncio.AbstractEventLoop, start: Callable[[], Awaitable[T]
 async def stream(loop: asyncio.AbstractEventLoop, start: Callable[[], AsyncIterator[T]]) -> AsyncIterator[list[T]]:
     """Iterate over `start()` in `loop`, from another loop.
 
-    Yields what has come since the last time, at least one item: a slow reader takes fewer, larger pieces.
+    Yields what has come since the last time, at least one item: a slow reader takes fewer, larger pieces. Ends where the task
+    in `loop` is cancelled.
     """
     here = asyncio.get_running_loop()
     items: list[T] = []
@@ -52,6 +53,7 @@ async def stream(loop: asyncio.AbstractEventLoop, start: Callable[[], AsyncItera
                 continue
             batch, items = items, []
             yield batch
-        pumping.result()
+        if not pumping.cancelled():
+            pumping.result()
     finally:
         pumping.cancel()

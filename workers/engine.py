@@ -17,6 +17,7 @@ from cluster.profile import StepTimes
 from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
 from cluster.spec import EngineSpec
 from workers import progress, startup_profile
+from workers.answering import Answering
 from workers.counters import Counters, CountersReader
 from workers.directive import encode
 from workers.facts import get_facts, put_known
@@ -61,6 +62,7 @@ class DirectedEngine:
         self._tokenizer: Any = self._engine.tokenizer_manager
         self._processes = [psutil.Process(pid) for pid in self._engine.get_all_child_pids()]
         self._routes = OpenAIRoutes(self._tokenizer, self._engine.template_manager)
+        self._answering = Answering()
         self._lease = Lease(spec.fallback, time.monotonic())
         self._in_force: DepthTable | None = None
         self._revision = 0
@@ -141,12 +143,11 @@ class DirectedEngine:
         """Those of rank 0, which speaks for the engine."""
         return self._ranks[0].read()
 
-    def generate(self, rid: str, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]:
-        """Start requests of the engine's own."""
+    def generate(self, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]:
+        """Start requests of the engine's own. Cancelling the future ends them."""
         params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
-        rids = [f"{rid}_{i}" for i in range(len(input_ids))]
         running: asyncio.Future[Any] = asyncio.ensure_future(
-            self._engine.async_generate(input_ids=input_ids, sampling_params=params, rid=rids)
+            self._engine.async_generate(input_ids=input_ids, sampling_params=params)
         )
         return running
 
@@ -173,12 +174,11 @@ class DirectedEngine:
 
     def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
         """Answer an OpenAI request: a head and then the body, or an error."""
-        return self._routes.respond(route, body, rid)
+        return self._answering.answer(rid, self._routes.respond(route, body, rid))
 
     def abort(self, rid: str) -> None:
-        """End a request, and the samples that it was split into (SGLang appends their number to its id)."""
-        for known in [r for r in self._tokenizer.rid_to_state if r == rid or r.startswith(f"{rid}_")]:
-            self._tokenizer.abort_request(known)
+        """End a request that `respond` answers, or will."""
+        self._answering.end(rid)
 
 
 def _readers(folder: Path, ranks: int) -> list[CountersReader]:

@@ -9,8 +9,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -39,8 +39,7 @@ class Profiled(Protocol):
 
     async def follow(self, table: DepthTable) -> None: ...
     def counters(self) -> Counters: ...
-    def generate(self, rid: str, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]: ...
-    def abort(self, rid: str) -> None: ...
+    def generate(self, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]: ...
 
 
 def known(spec: EngineSpec) -> StepTimes | None:
@@ -65,7 +64,7 @@ async def measure(engine: Profiled, within_s: float = WITHIN_S) -> StepTimes:
     began = time.monotonic()
     step_ms: dict[int, dict[int, float]] = {}
     for batch in _spread(engine.counters().sizes.tolist()):
-        with _busy(engine, batch):
+        async with _busy(engine, batch):
             for depth in engine.spec.candidate_depths:
                 ms = await _step_ms(engine, depth, batch, until=min(began + within_s, time.monotonic() + PLACE_S))
                 if ms is not None:
@@ -100,18 +99,17 @@ def _spread(sizes: list[int]) -> list[int]:
     return chosen
 
 
-@contextmanager
-def _busy(engine: Profiled, batch: int) -> Iterator[None]:
+@asynccontextmanager
+async def _busy(engine: Profiled, batch: int) -> AsyncIterator[None]:
     """Keep `batch` requests running."""
-    rid = f"profile-{uuid.uuid4().hex}"
     # Tokens without meaning, each prompt its own so that none is found in the prefix cache.
     prompts = [[2 + (31 * i + 7 * j) % 200 for j in range(PROMPT)] for i in range(batch)]
-    running = engine.generate(rid, prompts, TOKENS)
+    running = engine.generate(prompts, TOKENS)
     try:
         yield
     finally:
-        engine.abort(rid)
         running.cancel()
+        await asyncio.wait([running])
 
 
 async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> float | None:

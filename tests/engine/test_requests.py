@@ -143,6 +143,19 @@ async def test_a_client_that_goes_away_is_aborted_within_a_second(client: httpx.
         assert took[-1] < 1
 
 
+async def test_a_request_that_ends_before_it_is_under_way_leaves_nothing(client: httpx.AsyncClient) -> None:
+    """The word of its end can reach an engine before the engine's scheduler has the request, or before the request itself."""
+
+    async def give_up(number: int) -> None:
+        body = {**LONG, "stream": number % 2 == 0, "n": 1 + number % 3 // 2}
+        answer = await client.post("/v1/completions", json=body, headers={"X-Request-Timeout": f"{number % 40 / 1000 + 0.001}"})
+        assert answer.status_code in (200, 504), answer.text
+
+    for numbers in range(0, 120, 8):
+        await asyncio.gather(*(give_up(number) for number in range(numbers, numbers + 8)))
+    await eventually(client, idle, within_s=1)
+
+
 async def test_a_full_fleet_answers_429(client: httpx.AsyncClient) -> None:
     limits = {"max_in_flight": 1, "queue_length": 2, "queue_timeout_s": 1.0, "max_body_bytes": 3000}
     with deployed(user_config=limits):

@@ -70,3 +70,17 @@ def test_a_reader_that_leaves_ends_the_source(loop: asyncio.AbstractEventLoop) -
 
     asyncio.run(leave())
     assert ended.wait(5)
+
+
+def test_a_source_that_is_cancelled_ends_the_stream(loop: asyncio.AbstractEventLoop) -> None:
+    async def cancels_itself() -> AsyncIterator[int]:
+        yield 1
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(10)
+
+    async def collect() -> list[int]:
+        return [item async for batch in bridge.stream(loop, cancels_itself) for item in batch]
+
+    assert asyncio.run(collect()) == [1]

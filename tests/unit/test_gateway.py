@@ -157,10 +157,11 @@ async def test_a_plain_answer_that_breaks_off_is_an_error(made: Made) -> None:
 
 
 async def test_a_refusal_of_the_engine_is_passed_on_and_not_tried_again(made: Made) -> None:
-    other = Engine()
-    gateway = made(a=Engine([ApiError(status=400, message="no", param="n")]), b=other)
+    engine, other = Engine([ApiError(status=400, message="no", param="n")]), Engine()
+    gateway = made(a=engine, b=other)
     assert (await refused(gateway)).param == "n"
     assert other.asked == 0
+    assert not engine.aborted
     assert quiet(gateway)
 
 
