@@ -99,10 +99,9 @@ def _one_engine(document: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _fleet(config: Path) -> Iterator[None]:
-    lines = (ROOT / "configs" / "ray.env").read_text().splitlines()
-    ours = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    environment = {**os.environ, **ours, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    with _running([sys.executable, "-m", "ray.serve.scripts", "run", str(config)], environment, signal.SIGINT):
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts"]
+    with _running([*serve, "run", str(config)], environment, signal.SIGINT):
         yield
 
 

@@ -31,22 +31,16 @@ def held_out_prompts() -> list[str]:
     return [json.loads(line)["prompt"] for line in lines]
 
 
-def ray_environment() -> dict[str, str]:
-    """That of `make serve`."""
-    lines = (ROOT / "configs" / "ray.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-
-
 @contextmanager
 def serving(config: Path, log: Path) -> Iterator[None]:
     """Run the fleet of a configuration until all its engines serve, join its Ray cluster, and end it at the end."""
     # Token authentication would write a token into the home folder of whoever runs the tests.
-    environment = {**os.environ, **ray_environment(), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     # Ray is nice to other processes; the figures here must not depend on who else is at work.
     environment["RAY_worker_niceness"] = "0"
     os.environ.update(environment)
     with log.open("w") as out:
-        command = [sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
+        command = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
         # A session of its own, and SIGINT not ignored, even if the tests run in the background of a shell.
         process = subprocess.Popen(
             command,
