@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 ## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
 serve: .venv/installed
-	$(BIN)/serve run $(CONFIG)
+	configs/with-haproxy $(BIN)/serve run $(CONFIG)
 
 ## All tests, with the real SGLang engine on the CPU.
 test: lint test-unit

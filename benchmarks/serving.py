@@ -25,7 +25,8 @@ PORT = 8000
 @contextmanager
 def fleet(config: Path) -> Iterator[None]:
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    with running([sys.executable, "-m", "ray.serve.scripts", "run", str(config)], environment, signal.SIGINT):
+    serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts"]
+    with running([*serve, "run", str(config)], environment, signal.SIGINT):
         yield
 
 

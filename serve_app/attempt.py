@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+from ray.exceptions import RayError
 
-from cluster.protocol import ApiError, ResponseHead
+from cluster import wire
+from cluster.protocol import ApiError
+from cluster.wire import Address, Piece
 from serve_app.deadline import Deadline
 
 _LOG = logging.getLogger(__name__)
-
-Piece = ResponseHead | ApiError | bytes
 
 
 class EngineLostError(Exception):
@@ -25,8 +25,24 @@ class EngineLostError(Exception):
         self.error = error
 
 
-async def ask(handle: Any, engine: str, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
-    """A head and then the body, or an error, from the engine actor `handle`.
+async def address_of(actor: Any, engine: str) -> Address:
+    """Where an engine takes requests.
+
+    Raises:
+        EngineLostError: if it takes none.
+    """
+    try:
+        address: Address | None = await actor.address.remote()
+    except RayError as error:
+        raise EngineLostError(lost(engine)) from error
+    if address is None:
+        message = f"engine {engine} takes no requests"
+        raise EngineLostError(ApiError(status=503, message=message, type="server_error", code="no_engine"))
+    return address
+
+
+async def ask(address: Address, engine: str, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
+    """A head and then the body, or an error, from the engine at `address`.
 
     Whoever stops reading early, and for whatever reason, ends the request in the engine.
 
@@ -34,42 +50,23 @@ async def ask(handle: Any, engine: str, route: str, body: bytes, deadline: Deadl
         EngineLostError: if the engine is gone, going or not yet there.
         DeadlineError: when the time is over.
     """
-    rid = uuid.uuid4().hex
-    ended = False
-    refs = handle.respond.options(num_returns="streaming").remote(route, body, rid)
+    writer: asyncio.StreamWriter | None = None
     try:
+        reader, writer = await deadline.wait(wire.connect(address, route, body))
         first = True
-        while True:
-            try:
-                piece: Piece = await deadline.wait(_next(refs))
-            except StopAsyncIteration:
-                ended = True
-                return
-            if isinstance(piece, ApiError):
-                ended = True  # nothing comes after an error
-                if first and piece.status == 503:
-                    raise EngineLostError(piece)
+        while (piece := await deadline.wait(wire.read(reader))) is not None:
+            if first and isinstance(piece, ApiError) and piece.status == 503:
+                raise EngineLostError(piece)
             first = False
             yield piece
-    except RayActorError as error:
-        ended = isinstance(error, ActorDiedError)
-        _LOG.warning("engine %s was lost during a request: %s", engine, error)
+    except (OSError, EOFError, asyncio.TimeoutError) as error:
+        _LOG.warning("engine %s was lost during a request: %r", engine, error)
         raise EngineLostError(lost(engine)) from error
-    except RayTaskError:
-        ended = True
-        _LOG.exception("engine %s failed during a request", engine)
-        message = f"engine {engine} failed while it answered"
-        yield ApiError(status=502, message=message, type="server_error", code="engine_failed")
     finally:
-        if not ended:
-            handle.abort.remote(rid)
+        if writer is not None:
+            writer.close()
 
 
 def lost(engine: str) -> ApiError:
     message = f"engine {engine} was lost while it answered; send the request again"
     return ApiError(status=502, message=message, type="server_error", code="engine_lost")
-
-
-async def _next(refs: Any) -> Piece:
-    piece: Piece = await (await anext(refs))
-    return piece

@@ -17,8 +17,9 @@ from cluster.line import FullError, Line
 from cluster.protocol import ApiError, ResponseHead
 from cluster.router import Place, Router
 from cluster.status import EngineStatus, FleetStatus
+from cluster.wire import Address, Piece
 from serve_app import errors, headers
-from serve_app.attempt import EngineLostError, Piece, ask, lost
+from serve_app.attempt import EngineLostError, address_of, ask, lost
 from serve_app.deadline import Deadline, DeadlineError
 from serve_app.errors import RequestError
 from serve_app.requests import ROUTES, Request
@@ -48,7 +49,7 @@ class Gateway:
         self._router = Router()
         self._line: Line[Place] = Line()
         self._fleet: FleetStatus | None = None
-        self._handles: dict[str, Any] = {}
+        self._addresses: dict[str, Address] = {}
 
     def configure(self, settings: DoorSettings) -> None:
         """Follow new settings, from the next request on."""
@@ -69,7 +70,7 @@ class Gateway:
         self._fleet = fleet
         self._router.observe(fleet.serving, asked_at)
         known = {engine.actor for engine in fleet.engines}
-        self._handles = {actor: handle for actor, handle in self._handles.items() if actor in known}
+        self._addresses = {actor: address for actor, address in self._addresses.items() if actor in known}
         self._line.advance()
 
     @property
@@ -151,12 +152,12 @@ class Gateway:
 
     async def _pieces(self, place: Place, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
         try:
-            handle = await self._handle(place.engine)
-            async with aclosing(ask(handle, place.engine.name, route, body, deadline)) as pieces:
+            address = await deadline.wait(self._address(place.engine))
+            async with aclosing(ask(address, place.engine.name, route, body, deadline)) as pieces:
                 async for piece in pieces:
                     yield piece
         except EngineLostError:
-            self._handles.pop(place.engine.actor, None)
+            self._addresses.pop(place.engine.actor, None)
             raise
         finally:
             self._router.leave(place)
@@ -187,13 +188,14 @@ class Gateway:
         elif error or not last.endswith(DONE):
             yield errors.event(error or ApiError(status=502, message="the stream broke off", type="server_error"))
 
-    async def _handle(self, engine: EngineStatus) -> Any:
-        if engine.actor not in self._handles:
+    async def _address(self, engine: EngineStatus) -> Address:
+        if engine.actor not in self._addresses:
             try:
-                self._handles[engine.actor] = await asyncio.to_thread(ray.get_actor, engine.actor, self.fleet.namespace)
+                actor = await asyncio.to_thread(ray.get_actor, engine.actor, self.fleet.namespace)
             except ValueError as error:
                 raise EngineLostError(lost(engine.name)) from error
-        return self._handles[engine.actor]
+            self._addresses[engine.actor] = await address_of(actor, engine.name)
+        return self._addresses[engine.actor]
 
 
 def unavailable(message: str) -> ApiError:

@@ -40,7 +40,7 @@ def serving(config: Path, log: Path) -> Iterator[None]:
     environment["RAY_worker_niceness"] = "0"
     os.environ.update(environment)
     with log.open("w") as out:
-        command = [sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
+        command = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
         # A session of its own, and SIGINT not ignored, even if the tests run in the background of a shell.
         process = subprocess.Popen(
             command,

@@ -7,25 +7,28 @@ import ctypes
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 
 import ray
+import uvloop
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from cluster.protocol import ApiError, Directive, EngineReport, NotServing, ResponseHead
+from cluster.protocol import ApiError, Directive, EngineReport, NotServing
 from cluster.spec import EngineSpec
+from cluster.wire import Address, Piece
 from workers import bridge, progress
+from workers.door import Door
 from workers.engine import DirectedEngine
 from workers.lifetime import Lifetime, end_process_group, lead_a_process_group
 
 _LOG = logging.getLogger(__name__)
 
 
-@ray.remote(concurrency_groups={"control": 32, "generation": 4096}, max_restarts=0)
+@ray.remote(concurrency_groups={"control": 32}, max_restarts=0)
 class EngineActor:
-    """One engine. Control calls and requests come in through separate concurrency groups, each with its own event loop,
-    so that neither queues behind the other; both hop to the loop of the engine's thread.
+    """One engine. Control calls come in through Ray and hop to the loop of the engine's thread; requests come in there, by
+    its door.
 
     The engine has a thread of its own because its scheduler processes ask to die with the *thread* that started them.
     """
@@ -39,7 +42,9 @@ class EngineActor:
         self._engine: DirectedEngine | None = None
         self._phase = ""
         self._failure = ""
-        self._loop = asyncio.new_event_loop()
+        self._address: Address | None = None
+        self._host = ray.util.get_node_ip_address()
+        self._loop = uvloop.new_event_loop()  # as SGLang's own server has
         self._lifetime = Lifetime(
             spec.orphan_after_s,
             spec.drain_s,
@@ -58,6 +63,7 @@ class EngineActor:
             engine = DirectedEngine(self._spec)
             watching = self._loop.create_task(engine.watch())
             self._loop.run_until_complete(self._prepare(engine, watching))
+            self._address = self._loop.run_until_complete(Door(self._answers(engine)).open(self._host))
         except (Exception, SystemExit) as error:
             # The actor stays to say what it was; the controller removes it, and tries again later.
             _LOG.exception("engine %s failed to start", self._spec.name)
@@ -104,25 +110,21 @@ class EngineActor:
             await bridge.call(self._loop, engine.health.probe)
 
     @ray.method(concurrency_group="control")
-    async def abort(self, rid: str) -> None:
-        """End a request whose client went away. It may overtake the request, whose calls come in through another group."""
-        engine = self._engine
-        if engine is not None:
-            self._loop.call_soon_threadsafe(engine.abort, rid)
+    async def address(self) -> Address | None:
+        """Where it takes requests; None before it does."""
+        return self._address
 
-    @ray.method(concurrency_group="generation")
-    async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
-        """Answer an OpenAI request (`chat/completions` or `completions`): a head and then the body, or an error."""
-        engine = self._engine
-        if engine is None or self._lifetime.draining:
-            message = f"engine {self._spec.name} {'has no controller and ends' if engine else 'has not started'}"
-            yield ApiError(status=503, message=message, type="server_error", code="no_engine")
-            return
-        async for pieces in bridge.stream(self._loop, lambda: engine.respond(route, body, rid)):
-            if not isinstance(pieces[0], bytes):
-                yield pieces.pop(0)
-            if pieces:
-                yield b"".join(piece for piece in pieces if isinstance(piece, bytes))
+    def _answers(self, engine: DirectedEngine) -> Callable[[str, bytes], AsyncGenerator[Piece, None]]:
+        """What answers a request: the engine, until it drains for lack of a controller."""
+
+        def respond(route: str, body: bytes) -> AsyncGenerator[Piece, None]:
+            return self._refuse() if self._lifetime.draining else engine.respond(route, body)
+
+        return respond
+
+    async def _refuse(self) -> AsyncGenerator[Piece, None]:
+        message = f"engine {self._spec.name} has no controller and ends"
+        yield ApiError(status=503, message=message, type="server_error", code="no_engine")
 
 
 def _lives(controller: str) -> bool:

@@ -7,17 +7,17 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from cluster.profile import StepTimes
-from cluster.protocol import ApiError, DepthTable, Directive, EngineReport, Load, ResponseHead
+from cluster.protocol import DepthTable, Directive, EngineReport, Load
 from cluster.spec import EngineSpec
+from cluster.wire import Piece
 from workers import progress, startup_profile
-from workers.answering import Answering
 from workers.counters import Counters, CountersReader
 from workers.directive import encode
 from workers.facts import get_facts, put_known
@@ -62,7 +62,6 @@ class DirectedEngine:
         self._tokenizer: Any = self._engine.tokenizer_manager
         self._processes = [psutil.Process(pid) for pid in self._engine.get_all_child_pids()]
         self._routes = OpenAIRoutes(self._tokenizer, self._engine.template_manager)
-        self._answering = Answering()
         self._lease = Lease(spec.fallback, time.monotonic())
         self._in_force: DepthTable | None = None
         self._revision = 0
@@ -172,13 +171,9 @@ class DirectedEngine:
             **counted(ranks),
         )
 
-    def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
-        """Answer an OpenAI request: a head and then the body, or an error."""
-        return self._answering.answer(rid, self._routes.respond(route, body, rid))
-
-    def abort(self, rid: str) -> None:
-        """End a request that `respond` answers, or will."""
-        self._answering.end(rid)
+    def respond(self, route: str, body: bytes) -> AsyncGenerator[Piece, None]:
+        """Answer an OpenAI request: a head and then the body, or an error. Closing it or cancelling its task ends the request."""
+        return self._routes.respond(route, body)
 
 
 def _readers(folder: Path, ranks: int) -> list[CountersReader]:

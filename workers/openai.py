@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from pydantic import ValidationError
 
 from cluster.protocol import ApiError, ResponseHead
+from cluster.wire import Piece
 
 
 class OpenAIRoutes:
@@ -27,11 +29,10 @@ class OpenAIRoutes:
             "completions": (CompletionRequest, OpenAIServingCompletion(tokenizer_manager, template_manager)),
         }
 
-    async def respond(self, route: str, body: bytes, rid: str) -> AsyncIterator[ResponseHead | ApiError | bytes]:
+    async def respond(self, route: str, body: bytes) -> AsyncGenerator[Piece, None]:
         """Yield a head and then the body in pieces (one for plain JSON, one a chunk for SSE), or one error.
 
-        `rid` is the id under which the request can be aborted. A stream that breaks ends with an error, and without the
-        `[DONE]` that SGLang sends after its own error events.
+        A stream that breaks ends with an error, and without the `[DONE]` that SGLang sends after its own error events.
         """
         model, serving = self._routes[route]
         try:
@@ -42,15 +43,15 @@ class OpenAIRoutes:
         if refusal := self._unknown_token(request):
             yield refusal
             return
-        request.rid = rid
         response = await serving.handle_request(request, None)
         if hasattr(response, "body_iterator"):
             yield ResponseHead(media_type="text/event-stream")
-            async for chunk in response.body_iterator:
-                if broken := _broken(chunk):
-                    yield broken
-                    return
-                yield chunk.encode()
+            async with aclosing(response.body_iterator) as chunks:
+                async for chunk in chunks:
+                    if broken := _broken(chunk):
+                        yield broken
+                        return
+                    yield chunk.encode()
         elif getattr(response, "status_code", 200) >= 400:
             yield _refused(response.status_code, json.loads(response.body))
         else:

@@ -24,8 +24,7 @@ class Serving:
     def __init__(self, response: Any) -> None:
         self.response = response
 
-    async def handle_request(self, request: Body, _: None) -> Any:
-        assert request.rid == "rid"
+    async def handle_request(self, _request: Body, _: None) -> Any:
         return self.response
 
 
@@ -33,7 +32,7 @@ async def respond(response: Any, body: bytes = b'{"prompt": "a"}') -> list[Any]:
     routes = OpenAIRoutes.__new__(OpenAIRoutes)
     routes._vocabulary = 100
     routes._routes = {"completions": (Body, Serving(response))}
-    return [piece async for piece in routes.respond("completions", body, "rid")]
+    return [piece async for piece in routes.respond("completions", body)]
 
 
 def stream(*chunks: str) -> Any:
