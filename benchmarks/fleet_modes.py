@@ -17,6 +17,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ async def _measure(args: argparse.Namespace) -> list[Point]:
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
         await _until_all_serve(http, args.engines)
+        for concurrency in args.concurrency:  # warms up
+            await _point(http, concurrency, args)
         for mode in MODES:
             async with http.post(url("/fleet/mode"), json={"mode": mode}) as answer:
                 answer.raise_for_status()
@@ -162,6 +165,7 @@ async def _point(http: aiohttp.ClientSession, concurrency: int, args: argparse.N
 
     clients = [asyncio.create_task(client()) for _ in range(concurrency)]
     await asyncio.sleep(args.settle)
+    before = await _status(http)
     counting, began = True, time.perf_counter()
     while time.perf_counter() - began < args.seconds or len(tpot) < 2:
         await asyncio.wait(clients, timeout=0.2, return_when=asyncio.FIRST_EXCEPTION)
@@ -169,18 +173,32 @@ async def _point(http: aiohttp.ClientSession, concurrency: int, args: argparse.N
             if task.done():
                 task.result()
     counting, took = False, time.perf_counter() - began
-    engines = (await _status(http)).engines
+    after = await _status(http)
     for task in clients:
         task.cancel()
     await asyncio.gather(*clients, return_exceptions=True)
-    reports = [(e.report.load.running, e.report.depth) for e in engines if e.report]
     return {
         "tokens_per_s": round(tokens / took, 1),
         "tpot_ms": round(1e3 * statistics.median(tpot), 2),
         "ttft_ms": round(1e3 * statistics.median(ttft), 1),
         "answers": len(tpot),
-        "running_and_depth": reports,
+        "running": [e.report.load.running for e in after.engines if e.report],
+        **_decoded(before, after),
     }
+
+
+def _decoded(before: FleetStatus, after: FleetStatus) -> dict[str, Any]:
+    """Share of decode steps at each depth, and accept length, between two snapshots."""
+    steps: Counter[int] = Counter()
+    tokens = requests = 0
+    for status, sign in ((before, -1), (after, 1)):
+        for report in [engine.report for engine in status.engines if engine.report]:
+            for depth, count in zip(report.steps.depth, report.steps.count, strict=True):
+                steps[depth] += sign * count
+            tokens += sign * report.tokens
+            requests += sign * report.requests
+    shares = {depth: round(count / steps.total(), 3) for depth, count in sorted(steps.items()) if count}
+    return {"steps_at_depth": shares, "accept_length": round(tokens / max(1, requests), 2)}
 
 
 def _table(points: list[Point], concurrency: list[int]) -> str:
