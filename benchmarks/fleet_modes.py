@@ -3,8 +3,8 @@
     python -m benchmarks.fleet_modes --out FILE [--engines 2] [--device cpu] [--accept-length 3.0]
 
 On GPUs: engines of one GPU each, Llama 3.1 8B shapes with random weights, prompts of 512 tokens, answers of 256. Random
-weights accept nothing, so the accept length is SGLang's simulation (SGLANG_SIMULATE_ACC_LEN: at each step a number around
-`--accept-length`, cut off at depth + 1). On the CPU: the packaged tiny pair, with the acceptance that it has.
+weights accept nothing, so acceptance is SGLang's simulation (SGLANG_SIMULATE_ACC_LEN): every step yields `--accept-length`
+tokens a request, but at most depth + 1. On the CPU: the packaged tiny pair, with the acceptance that it has.
 """
 
 from __future__ import annotations
