@@ -10,13 +10,13 @@ serve: .venv/installed
 
 ## All tests, with the real SGLang engine on the CPU.
 test: lint test-unit
-	$(BIN)/pytest tests/scenarios
+	$(BIN)/pytest -n auto tests/scenarios
 	$(BIN)/pytest tests/worker
 	$(BIN)/pytest tests/engine
 
 ## Tests that need no engine.
 test-unit: .venv/installed
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n auto tests/unit
 
 ## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
 chaos: .venv/installed

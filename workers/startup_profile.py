@@ -7,12 +7,14 @@ import hashlib
 import json
 import logging
 import os
+import statistics
 import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 STARTUP = "startup"
 WITHIN_S = 20.0
-STEPS = 12  # timed steps that a place is measured over
+STEPS, WINDOWS = 4, 3  # timed steps of a window, and windows that a place is measured over
 WARM_STEPS = 3  # steps before them
 PLACE_S = 2.0  # longest time at one place
 PROMPT, TOKENS = 32, 1000  # of a request; enough for all depths at their deepest
@@ -79,7 +81,7 @@ async def measure(engine: Profiled, within_s: float = WITHIN_S) -> StepTimes:
         hardware=hardware(engine.spec.device),
         software=f"SGLang {version('sglang')}",
         model=f"{engine.spec.model} with {engine.spec.draft_model or 'its own draft'}",
-        method=f"mean of {STEPS} steps, prompts of {PROMPT} tokens",
+        method=f"median of {WINDOWS} means over {STEPS} steps, prompts of {PROMPT} tokens",
         measured=date.today().isoformat(),
     )
     path = _cache_path(engine.spec)
@@ -113,7 +115,7 @@ async def _busy(engine: Profiled, batch: int) -> AsyncIterator[None]:
 
 
 async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> float | None:
-    """Mean milliseconds of a step at one place; None if it did not run there in time."""
+    """Milliseconds of a step at one place; None if it did not run there in time."""
     await engine.follow(DepthTable(depth_by_batch={1: depth}))
     size = engine.counters().sizes.tolist().index(batch)
 
@@ -126,11 +128,12 @@ async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> fl
             await asyncio.sleep(0.005)
         return None
 
-    begin = await after(WARM_STEPS)
-    end = await after(STEPS)
-    if begin is None or end is None:
+    marks = [await after(WARM_STEPS), *[await after(STEPS) for _ in range(WINDOWS)]]
+    known = [mark for mark in marks if mark is not None]
+    if len(known) < len(marks):
         return None
-    return 1e3 * (end[1] - begin[1]) / (end[0] - begin[0])
+    # The median, since one of them may hold the compilation of a kernel.
+    return statistics.median(1e3 * (s1 - s0) / (n1 - n0) for (n0, s0), (n1, s1) in pairwise(known))
 
 
 def _cache_path(spec: EngineSpec) -> Path:
