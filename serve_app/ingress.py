@@ -37,13 +37,13 @@ class ModeRequest(Message):
 
 
 # A replica that is replaced gets a quarter of an hour to finish its streams. It claims no core of Ray's, so that any number
-# of them fits on a small machine.
+# of them fits on a small machine. Two heaps for all its threads, most of them Ray's: glibc keeps what is freed in each heap.
 @serve.deployment(
     name="Ingress",
     max_ongoing_requests=10_000,
     user_config={},
     graceful_shutdown_timeout_s=900,
-    ray_actor_options={"num_cpus": 0},
+    ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": {"MALLOC_ARENA_MAX": "2"}}},
 )
 @serve.ingress(app)
 class Ingress:
