@@ -16,7 +16,7 @@ test: lint test-unit
 
 ## Tests that need no engine.
 test-unit: .venv/installed
-	$(BIN)/pytest -n auto tests/unit
+	$(BIN)/pytest -n auto -p no:schemathesis tests/unit
 
 ## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
 chaos: .venv/installed
