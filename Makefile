@@ -8,10 +8,10 @@ BIN := .venv/bin
 serve: .venv/installed
 	configs/with-haproxy $(BIN)/serve run $(CONFIG)
 
-## All tests, with the real SGLang engine on the CPU.
+## All tests, with the real SGLang engine on the CPU: two engines at once at most.
 test: lint test-unit
 	$(BIN)/pytest -n auto tests/scenarios
-	$(BIN)/pytest tests/worker
+	$(BIN)/pytest -n 2 --dist loadfile tests/worker
 	$(BIN)/pytest tests/engine
 
 ## Tests that need no engine.
