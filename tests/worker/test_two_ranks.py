@@ -69,7 +69,7 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
         assert (one.revision, one.at_step) == (two.revision, two.at_step)
     one, two = b.engine.report(accepted=True).ranks
     print(f"\n{len(seen)} directives, {one.switches} switches in {one.at_step} steps")
-    assert one.switches == two.switches >= SWITCHES // 3
+    assert one.switches == two.switches > SWITCHES // 3
 
 
 def test_multicast_is_off_in_all_processes(b: Bench) -> None:
@@ -84,6 +84,7 @@ def test_multicast_is_off_in_all_processes(b: Bench) -> None:
 def test_text_is_that_of_one_rank(b: Bench, one_rank_texts: list[list[int]]) -> None:
     """In float32 exactly. Two ranks add their halves of each sum in another order, which bfloat16 shows at near ties."""
     two_ranks_texts = texts(b)
+    assert all(len(tokens) == 64 for tokens in two_ranks_texts)
     same = [
         next((i for i, (x, y) in enumerate(zip(one, two, strict=True)) if x != y), None)
         for one, two in zip(one_rank_texts, two_ranks_texts, strict=True)
