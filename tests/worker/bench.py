@@ -75,10 +75,9 @@ class Bench:
         return await self.engine.take(Directive(incarnation=1, sequence=self._sequence, table=table, lease_s=3600))
 
     async def forget(self) -> None:
-        """Empty the prefix cache."""
-        while self.tokenizer.rid_to_state:
-            await asyncio.sleep(0.05)
-        assert (await self.tokenizer.flush_cache()).success
+        """Empty the prefix cache, once the scheduler is idle: it has a step in flight yet when the last answer is here."""
+        flushed = await self.tokenizer.flush_cache(timeout_s=60)
+        assert flushed.success, flushed.message
 
     async def generate(
         self, prompt: list[int], tokens: int, seen: Callable[[int], None] = lambda _: None, **params: Any
