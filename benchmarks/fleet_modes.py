@@ -32,7 +32,6 @@ from workers.hardware import hardware
 
 MODES = ("on", "off", "auto")
 MODEL = "bench"
-START_TIMEOUT_S = 300
 
 Point = dict[str, Any]
 
@@ -115,7 +114,6 @@ async def _measure(args: argparse.Namespace) -> list[Point]:
     points = []
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
-        await _until_all_serve(http, args.engines)
         for concurrency in args.concurrency:  # warms up
             await _point(http, concurrency, args)
         for mode in MODES:
@@ -125,14 +123,6 @@ async def _measure(args: argparse.Namespace) -> list[Point]:
                 points.append({"mode": mode, "concurrency": concurrency, **await _point(http, concurrency, args)})
                 print(points[-1], flush=True)
     return points
-
-
-async def _until_all_serve(http: aiohttp.ClientSession, engines: int) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while len((status := await _status(http)).serving) < engines:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the fleet did not come up: {[(e.name, e.state, e.detail) for e in status.engines]}")
-        await asyncio.sleep(1)
 
 
 async def _status(http: aiohttp.ClientSession) -> FleetStatus:

@@ -31,7 +31,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from benchmarks.serving import PORT, ROOT, fleet, new_tokens, running, url
+from benchmarks.serving import PORT, ROOT, fleet, healthy, new_tokens, running, url
 from cluster.protocol import DepthTable
 from cluster.spec import EngineSpec
 from serve_app.config import AppConfig
@@ -102,7 +102,7 @@ def _server(spec: EngineSpec, folder: Path) -> Iterator[None]:
     arguments = {**sglang_arguments(spec, folder), "host": "127.0.0.1", "port": PORT}
     environment = {**os.environ, **spec.environment, COUNTERS_ENV: str(counters)}
     try:
-        with running([sys.executable, "-m", "sglang.launch_server", *_flags(arguments)], environment, signal.SIGTERM):
+        with running([sys.executable, "-m", "sglang.launch_server", *_flags(arguments)], environment, healthy, signal.SIGTERM):
             state = {"server_args": encode(DepthTable(depth_by_batch={1: DEPTH}), revision=1)}
             request = urllib.request.Request(
                 url("/set_internal_state"), json.dumps(state).encode(), {"Content-Type": "application/json"}

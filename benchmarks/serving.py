@@ -1,4 +1,4 @@
-"""Servers that benchmarks start, and streams from them."""
+"""Servers as users start them, and streams from them. Tests start their fleets with it too."""
 
 from __future__ import annotations
 
@@ -10,61 +10,87 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from cluster.status import FleetStatus
+
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 600
 PORT = 8000
 
+RAY_ENVIRONMENT = {
+    # Ray's token authentication would write a token into the home folder of whoever runs this.
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray is nice to other processes; figures must not depend on who else is at work.
+    "RAY_worker_niceness": "0",
+}
+
 
 @contextmanager
 def fleet(config: Path) -> Iterator[None]:
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts"]
-    with running([*serve, "run", str(config)], environment, signal.SIGINT):
+    """`serve run` on a YAML, from all engines' serving to the end."""
+    serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
+    with running(serve, {**os.environ, **RAY_ENVIRONMENT}, all_engines_serve, signal.SIGINT):
         yield
 
 
 @contextmanager
-def running(command: list[str], environment: dict[str, str], stop: signal.Signals) -> Iterator[None]:
-    """A server, from its being ready to its end."""
-    log = Path(tempfile.mkstemp(prefix="overhead-", suffix=".log")[1])
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=log.open("w"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+def running(command: list[str], environment: dict[str, str], ready: Callable[[], bool], stop: signal.Signals) -> Iterator[None]:
+    """A server, from its being ready to its end. Raises RuntimeError, with what it printed last, if it never is."""
+    with tempfile.NamedTemporaryFile(prefix="serving-", suffix=".log") as log:
+        # A session of its own, and SIGINT not ignored, even if this runs in the background of a shell.
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        try:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while not ready():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    printed = Path(log.name).read_text()[-5000:]
+                    raise RuntimeError(f"{' '.join(command[:5])} did not start\n{printed}")
+                time.sleep(0.5)
+            yield
+        finally:
+            process.send_signal(stop)
+            process.wait(120)
+
+
+def healthy() -> bool:
+    return _get("/health") is not None
+
+
+def all_engines_serve() -> bool:
+    """Raises RuntimeError for an engine that failed to start."""
+    engines = FleetStatus.model_validate_json(answer).engines if (answer := _get("/fleet")) else ()
+    for engine in engines:
+        if engine.state == "failed":
+            raise RuntimeError(f"engine {engine.name} failed: {engine.detail}")
+    return bool(engines) and all(engine.state == "serving" for engine in engines)
+
+
+def _get(path: str) -> bytes | None:
+    """None while there is no answer, or one that is no success."""
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _healthy():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{' '.join(command[:4])} did not start\n{log.read_text()[-4000:]}")
-            time.sleep(0.5)
-        yield
-    finally:
-        process.send_signal(stop)
-        process.wait(120)
-        log.unlink()
+        with urllib.request.urlopen(url(path), timeout=5) as answer:
+            return bytes(answer.read())
+    except (urllib.error.URLError, OSError):
+        return None
 
 
 def url(path: str) -> str:
     return f"http://127.0.0.1:{PORT}{path}"
-
-
-def _healthy() -> bool:
-    try:
-        return bool(urllib.request.urlopen(url("/health"), timeout=5).status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 async def new_tokens(http: aiohttp.ClientSession, body: dict[str, Any]) -> AsyncIterator[int]:

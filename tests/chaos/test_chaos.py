@@ -49,7 +49,7 @@ async def test_whatever_dies_no_answer_is_wrong_and_no_process_is_left() -> None
     for fault_name, outcomes in traffic.outcomes.items():
         assert not any(outcomes[bad] for bad in FORBIDDEN), f"{fault_name}: {outcomes}"
         if fault_name != "kill -9 ingress":
-            assert not outcomes["connection"], f"{fault_name}: {outcomes}"
+            assert not outcomes["broken off"], f"{fault_name}: {outcomes}"
         assert outcomes["complete"], f"{fault_name}: nothing was answered"
 
     began = time.monotonic()

@@ -15,8 +15,8 @@ import httpx
 CLIENTS = 4
 DEADLINE_S = 60.0
 
-ALLOWED = ("complete", "error", "sse error", "connection")
-FORBIDDEN = ("wrong", "cut", "hung")
+ALLOWED = ("complete", "error", "sse error", "broken off")
+FORBIDDEN = ("no answer", "wrong", "cut", "hung")
 
 
 class Traffic:
@@ -24,7 +24,8 @@ class Traffic:
 
     Counts how requests ended, by the fault that was the last when they did:
     complete (and equal to the expected text), error (an HTTP status that says so, with a body), sse error (an event),
-    connection (lost to the HTTP side itself), wrong (another text), cut (a stream that just ended), hung.
+    broken off (a stream that the HTTP client itself finds incomplete), no answer (not even a status), wrong (another text),
+    cut (a stream that ends as if it were complete), hung.
     """
 
     def __init__(self, url: str, expected: dict[str, str], max_tokens: int) -> None:
@@ -59,7 +60,7 @@ class Traffic:
                 except (asyncio.TimeoutError, httpx.TimeoutException) as error:
                     outcome, said = "hung", f"{type(error).__name__} after {time.monotonic() - began:.0f} s"
                 except httpx.TransportError as error:
-                    outcome, said = "connection", repr(error)
+                    outcome, said = "no answer", repr(error)
                 self.outcomes[self.fault][outcome] += 1
                 if outcome != "complete":
                     self.examples[outcome][said] += 1
@@ -79,19 +80,24 @@ class Traffic:
         async with http.stream("POST", "/v1/completions", json=self._body(prompt, stream=True)) as answer:
             if answer.status_code != 200:
                 return "error", f"{answer.status_code} {(await answer.aread()).decode()[:200]}"
-            async for line in answer.aiter_lines():
-                if not line:
-                    continue
-                data = line.removeprefix("data: ")
-                if data == "[DONE]":
-                    return self._judge(prompt, text)
-                event = json.loads(data)
-                if "error" in event:
-                    # What came before the error must be the beginning of the right answer.
-                    whole = self._expected[prompt].startswith(text)
-                    return ("sse error", str(event["error"])) if whole else self._judge(prompt, text)
-                text += "".join(choice["text"] for choice in event["choices"])
+            try:
+                async for line in answer.aiter_lines():
+                    if not line:
+                        continue
+                    data = line.removeprefix("data: ")
+                    if data == "[DONE]":
+                        return self._judge(prompt, text)
+                    event = json.loads(data)
+                    if "error" in event:
+                        return self._judge_part(prompt, text, "sse error", str(event["error"]))
+                    text += "".join(choice["text"] for choice in event["choices"])
+            except httpx.RemoteProtocolError as error:
+                return self._judge_part(prompt, text, "broken off", str(error))
         return "cut", f"ended after {len(text)} characters"
+
+    def _judge_part(self, prompt: str, text: str, outcome: str, said: str) -> tuple[str, str]:
+        """What came before the end must be the beginning of the right answer."""
+        return (outcome, said) if self._expected[prompt].startswith(text) else self._judge(prompt, text)
 
     def _judge(self, prompt: str, text: str) -> tuple[str, str]:
         return ("complete", "") if text == self._expected[prompt] else ("wrong", f"{text!r}, not {self._expected[prompt]!r}")

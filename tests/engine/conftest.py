@@ -30,9 +30,9 @@ def prompts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def fleet() -> Iterator[str]:
     """URL of a running fleet."""
-    with serving(CONFIG, tmp_path_factory.mktemp("serve") / "serve.log"):
+    with serving(CONFIG):
         yield URL
 
 

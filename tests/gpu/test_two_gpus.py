@@ -24,8 +24,8 @@ NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with serving(CONFIG, tmp_path_factory.mktemp("serve") / "serve.log"):
+def fleet() -> Iterator[None]:
+    with serving(CONFIG):
         yield
 
 
