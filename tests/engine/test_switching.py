@@ -103,10 +103,10 @@ async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, 
             took += [e.in_force_s for e in fleet.engines if e.in_force_s]
         return sorted(took)
 
-    idle = await measure(60)
+    idle = await measure(40)
     async with busy(client, prompts, clients=8):
         await eventually(client, lambda f: all(e.report and e.report.load.running for e in f.engines))
-        loaded = await measure(60)
+        loaded = await measure(40)
     for name, took in [("idle", idle), ("8 requests", loaded)]:
         median, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
         print(f"\nsent to in force, {name}, {len(took)} directives: median {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
