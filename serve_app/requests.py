@@ -26,6 +26,35 @@ Schema = Annotated[dict[str, Any], AfterValidator(grammar.check_schema)]
 StopString = Annotated[str, Field(min_length=1, max_length=512)]
 
 
+_OF_THE_ENGINE = {
+    "conversation",
+    "messages",
+    "tools",
+    "documents",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokenize",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "tokenizer_kwargs",
+}
+"""Arguments of the engine's call of the template: it fails on some, and others are what it answers with."""
+
+
+def _own_variables(variables: dict[str, Any]) -> dict[str, Any]:
+    if taken := _OF_THE_ENGINE & variables.keys():
+        raise ValueError(f"{min(taken)} is no variable of a template")
+    return variables
+
+
+TemplateVariables = Annotated[dict[Name, bool | int | Finite | Name | None], AfterValidator(_own_variables)]
+
+
 class StreamOptions(Message):
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
@@ -214,7 +243,7 @@ class ChatRequest(Request):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     separate_reasoning: bool = True
     stream_reasoning: bool = True
-    chat_template_kwargs: dict[Name, bool | int | Finite | Name | None] | None = Field(None, max_length=32)
+    chat_template_kwargs: TemplateVariables | None = Field(None, max_length=32)
 
     def beginning(self, chars: int) -> str | None:
         read = ""

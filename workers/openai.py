@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from cluster.protocol import ApiError, ResponseHead
 from cluster.wire import Piece
 
+_NO_TOKEN_LEFT = "Grammar accept_token failed"
+"""How SGLang begins to say that what constrains an answer refused its next token, which it does if it allows none."""
+
 
 class OpenAIRoutes:
     """SGLang's handlers, without its HTTP server: bytes in, bytes out."""
@@ -78,14 +81,21 @@ def _broken(answer: str) -> ApiError | None:
     """The error in an event or an answer, if it is one. Quotes inside of generated text are escaped, so text cannot pass
     for either mark."""
     if answer.startswith('data: {"error"'):
-        message = json.loads(answer.removeprefix("data: "))["error"]["message"]
-    elif '"finish_reason":"abort"' in answer:
-        message = "the engine ended the request"
-    else:
-        return None
-    return ApiError(status=502, message=message, type="server_error", code="engine_failed")
+        error = json.loads(answer.removeprefix("data: "))["error"]
+        if 400 <= error.get("code", 500) < 500:
+            return _failed(error["code"], error["message"])
+        return _failed(502, error["message"], code="engine_failed")
+    if '"finish_reason":"abort"' in answer:
+        return _failed(502, "the engine ended the request", code="engine_failed")
+    return None
 
 
 def _refused(status: int, body: dict[str, Any]) -> ApiError:
+    return _failed(status, str(body.get("message", body)), param=body.get("param"))
+
+
+def _failed(status: int, message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    if message.startswith(_NO_TOKEN_LEFT):
+        return ApiError(status=400, message="no text fits the regex, JSON schema or tools of the request")
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return ApiError(status=status, message=str(body.get("message", body)), type=kind, param=body.get("param"))
+    return ApiError(status=status, message=message, type=kind, param=param, code=code)

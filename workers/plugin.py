@@ -25,6 +25,8 @@ def register() -> None:
 
     HookRegistry.register("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker", _create_worker, HookType.AROUND)
     HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.set_internal_state", _set_internal_state, HookType.AROUND)
+    grammar = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
+    HookRegistry.register(f"{grammar}.apply_vocab_mask", _apply_vocab_mask, HookType.AROUND)
     if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
         module = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
         HookRegistry.register(f"{module}.EagleDraftExtendInputBuffers.share_buffers", _share_buffers, HookType.AROUND)
@@ -38,6 +40,16 @@ def _share_buffers(original: Any, buffers: Any, *, exclude: Any = ()) -> None:
     tokens than it has: attention then reads beyond its input. docs/zero_step_capture.md has the whole story.
     """
     original(buffers, exclude={*exclude, "extend_seq_lens", "num_correct_drafts", "num_accept_tokens"})
+
+
+def _apply_vocab_mask(original: Any, grammar: Any, logits: Any, vocab_mask: Any) -> None:
+    """Where a grammar allows no token at all, leave them all.
+
+    Without any, sampling fails, and with it the scheduler and everybody's requests. So the grammar refuses whatever is
+    sampled instead, and SGLang ends that request alone.
+    """
+    none_left = ~vocab_mask.any(dim=-1, keepdim=True)
+    original(grammar, logits, vocab_mask.masked_fill(none_left, -1))
 
 
 def _create_worker(original: Any, algorithm: Any, server_args: Any) -> Any:

@@ -51,6 +51,21 @@ def outcome(answer: httpx.Response) -> str:
 
 
 @pytest.mark.usefixtures("unharmed")
+@pytest.mark.parametrize("temperature", [0, 0.7])
+async def test_a_schema_that_no_text_fits_ends_its_request_alone(client: httpx.AsyncClient, temperature: float) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "endless", "schema": {"$ref": "#"}}}
+    body = {"model": "tiny", "prompt": "def", "temperature": temperature, "response_format": schema}
+    beside = asyncio.create_task(complete(client, "import os\n", max_tokens=200, ignore_eos=True))
+    answers = await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(4)))
+    assert {answer.status_code for answer in answers} == {400}
+    assert "no text fits" in answers[0].json()["error"]["message"]
+    streamed = await client.post("/v1/completions", json={**body, "stream": True})
+    assert "no text fits" in streamed.text
+    assert "[DONE]" not in streamed.text
+    assert await beside
+
+
+@pytest.mark.usefixtures("unharmed")
 async def test_hostile_bodies(client: httpx.AsyncClient) -> None:
     supply = Hostile(SEED)
     left = BODIES

@@ -79,6 +79,21 @@ async def test_a_refusal_keeps_its_status() -> None:
     assert (error.status, error.message) == (400, "too long")
 
 
+async def test_a_stream_s_error_is_the_client_s_if_sglang_says_so() -> None:
+    *_, error = await respond(stream(f"data: {json.dumps({'error': {'message': 'no schema', 'code': 400}})}\n\n", DONE))
+    assert (error.status, error.type, error.message) == (400, "invalid_request_error", "no schema")
+
+
+NO_TOKEN = "Grammar accept_token failed: Tokens not accepted: 44"
+
+
+async def test_a_request_that_no_text_can_fit_is_the_client_s_fault() -> None:
+    (error,) = await respond(SimpleNamespace(status_code=500, body=json.dumps({"message": NO_TOKEN}).encode()))
+    assert (error.status, error.type) == (400, "invalid_request_error")
+    *_, error = await respond(stream(TEXT, f"data: {json.dumps({'error': {'message': NO_TOKEN}})}\n\n"))
+    assert error.status == 400
+
+
 async def test_a_body_that_sglang_cannot_read_is_refused_by_name() -> None:
     (error,) = await respond(answer(""), b'{"prompt": "a", "stop_token_ids": 1}')
     assert (error.status, error.param) == (400, "stop_token_ids")

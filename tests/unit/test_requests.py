@@ -81,6 +81,7 @@ def test_what_openai_knows_is_let_through(body: dict[str, Any]) -> None:
             "messages.0.user.content.list[TextPart].0.type",
         ),
         ({**MESSAGES, "chat_template_kwargs": {"a": {}}}, "chat_template_kwargs.a.bool"),
+        ({**MESSAGES, "chat_template_kwargs": {"tokenize": False}}, "chat_template_kwargs"),
     ],
 )
 def test_what_an_engine_cannot_be_trusted_with_is_refused_by_name(body: dict[str, Any], param: str | None) -> None:
