@@ -24,7 +24,7 @@ chaos: .venv/installed
 
 ## 10,000 malformed and hostile bodies.
 fuzz: .venv/installed
-	SPECFLEET_FUZZ_BODIES=4600 $(BIN)/pytest -s tests/engine/test_fuzz.py
+	SPECFLEET_FUZZ_BODIES=5000 $(BIN)/pytest -s tests/engine/test_fuzz.py
 
 ## Twenty minutes of traffic, with memory watched.
 soak: .venv/installed

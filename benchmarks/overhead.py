@@ -1,11 +1,11 @@
-"""What the front door costs: the same engine behind our ingress and behind SGLang's own server, in turn.
+"""What the front door costs: the same engine behind our ingress and behind SGLang's own server.
 
-    python -m benchmarks.overhead [CONFIG] [--rounds 3] [--seconds 20] [--clients 16] [--tokens 256]
+    python -m benchmarks.overhead [CONFIG] [--rounds 15] [--seconds 6] [--clients 16] [--tokens 256]
 
-CONFIG (default configs/local.yaml) says which engine: its first group's, one of them. In every round each side is started
-afresh and asked by the same clients: first one client for the time to first token, then `--clients` of them, streaming, for
-output tokens a second. SGLang's server runs with the same arguments, the same patch and the same fixed depth. Sides take
-turns, so that a drift of the machine meets both.
+CONFIG (default configs/local.yaml) says which engine: its first group's, one of them. SGLang's server runs with the same
+arguments, the same patch and the same fixed depth. Both run all the while, and hold their memory; in each round one after the
+other answers, first a single client and then `--clients` streams, while all processes of the other are stopped. A machine's
+speed drifts by more than what is measured here: within seconds it meets both.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import yaml
 
-from benchmarks.serving import PORT, ROOT, fleet, healthy, new_tokens, running, url
+from benchmarks.serving import PORT, ROOT, fleet, get, new_tokens, running, url
 from cluster.protocol import DepthTable
 from cluster.spec import EngineSpec
 from serve_app.config import AppConfig
@@ -40,22 +40,34 @@ from workers.launch import sglang_arguments
 from workers.plugin import COUNTERS_ENV
 
 DEPTH = 3
-TTFT_REQUESTS = 60
+SERVER_PORT = PORT + 1
+TTFT_REQUESTS = 12  # in a round
+SETTLE_S = 1.5
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Of one side in one round."""
+@dataclass
+class Side:
+    """One of the two servers, and what was measured of it."""
 
-    ttft_ms: float
-    tokens_per_s: float
+    name: str
+    port: int
+    pid: int
+    ttft_ms: list[float] = field(default_factory=list)
+    tokens_per_s: list[float] = field(default_factory=list)
+
+    def send(self, sent: signal.Signals) -> None:
+        """To all its processes."""
+        server = psutil.Process(self.pid)
+        for process in [server, *server.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(sent)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path, nargs="?", default=ROOT / "configs" / "local.yaml")
-    parser.add_argument("--rounds", type=int, default=3, help="times that each side is started and measured")
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of a measurement of throughput")
+    parser.add_argument("--rounds", type=int, default=15, help="times that each side is measured")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement of throughput")
     parser.add_argument("--clients", type=int, default=16, help="streams at once")
     parser.add_argument("--tokens", type=int, default=256, help="tokens of each answer")
     args = parser.parse_args()
@@ -64,25 +76,26 @@ def main() -> None:
         config = Path(folder) / "overhead.yaml"
         config.write_text(yaml.safe_dump(document))
         (spec,) = AppConfig.model_validate(document["applications"][0]["args"]).specs()
-        sides = {"ingress": lambda: fleet(config), "sglang.launch_server": lambda: _server(spec, Path(folder))}
-        figures: dict[str, list[Figures]] = {name: [] for name in sides}
-        for round_ in range(args.rounds):
-            for name in list(sides)[:: 1 if round_ % 2 else -1]:
-                with sides[name]():
-                    figures[name].append(asyncio.run(_measure(spec.served_model_name, args)))
-                print(f"round {round_ + 1}, {name}: {figures[name][-1]}", flush=True)
-    _report(figures, args)
+        with fleet(config) as ours, _server(spec, Path(folder)) as theirs:
+            sides = (Side("ingress", PORT, ours), Side("sglang.launch_server", SERVER_PORT, theirs))
+            try:
+                asyncio.run(_measure(sides, spec.served_model_name, args))
+            finally:
+                for side in sides:
+                    side.send(signal.SIGCONT)
+    _report(*sides, args)
 
 
-def _report(figures: dict[str, list[Figures]], args: argparse.Namespace) -> None:
-    ttft = {name: statistics.median(f.ttft_ms for f in of) for name, of in figures.items()}
-    rate = {name: statistics.median(f.tokens_per_s for f in of) for name, of in figures.items()}
-    print(f"\n| medians of {args.rounds} | TTFT, one client (ms) | output tokens/s, {args.clients} streams |")
+def _report(ours: Side, theirs: Side, args: argparse.Namespace) -> None:
+    print(f"\n| {args.rounds} rounds | TTFT, one client: median (ms) | output tokens/s, {args.clients} streams: mean |")
     print("| --- | --- | --- |")
-    for name in figures:
-        print(f"| {name} | {ttft[name]:.1f} | {rate[name]:.0f} |")
-    ours, theirs = figures
-    print(f"ratio of output tokens a second: {rate[ours] / rate[theirs]:.3f}; more TTFT: {ttft[ours] - ttft[theirs]:+.1f} ms")
+    for side in (ours, theirs):
+        print(f"| {side.name} | {statistics.median(side.ttft_ms):.1f} | {statistics.mean(side.tokens_per_s):.0f} |")
+    ratios = sorted(a / b for a, b in zip(ours.tokens_per_s, theirs.tokens_per_s, strict=True))
+    of_sums = sum(ours.tokens_per_s) / sum(theirs.tokens_per_s)
+    more = statistics.median(ours.ttft_ms) - statistics.median(theirs.ttft_ms)
+    print(f"ratio of output tokens a second: {of_sums:.3f}; by round {ratios[0]:.2f} to {ratios[-1]:.2f}")
+    print(f"more TTFT: {more:+.1f} ms")
 
 
 def _one_engine(document: dict[str, Any]) -> dict[str, Any]:
@@ -95,20 +108,21 @@ def _one_engine(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _server(spec: EngineSpec, folder: Path) -> Iterator[None]:
+def _server(spec: EngineSpec, folder: Path) -> Iterator[int]:
     """SGLang's server with the engine's arguments. The patch is put in as the engine actor puts it in, and the fixed depth
     by SGLang's own route for internal state."""
     counters = Path(tempfile.mkdtemp(prefix="overhead-", dir="/dev/shm"))
-    arguments = {**sglang_arguments(spec, folder), "host": "127.0.0.1", "port": PORT}
+    arguments = {**sglang_arguments(spec, folder), "host": "127.0.0.1", "port": SERVER_PORT}
     environment = {**os.environ, **spec.environment, COUNTERS_ENV: str(counters)}
     try:
-        with running([sys.executable, "-m", "sglang.launch_server", *_flags(arguments)], environment, healthy, signal.SIGTERM):
+        command = [sys.executable, "-m", "sglang.launch_server", *_flags(arguments)]
+        with running(command, environment, lambda: get(url("/health", SERVER_PORT)) is not None, signal.SIGTERM) as pid:
             state = {"server_args": encode(DepthTable(depth_by_batch={1: DEPTH}), revision=1)}
             request = urllib.request.Request(
-                url("/set_internal_state"), json.dumps(state).encode(), {"Content-Type": "application/json"}
+                url("/set_internal_state", SERVER_PORT), json.dumps(state).encode(), {"Content-Type": "application/json"}
             )
             urllib.request.urlopen(request).read()
-            yield
+            yield pid
     finally:
         shutil.rmtree(counters)
 
@@ -122,34 +136,56 @@ def _flags(arguments: dict[str, Any]) -> list[str]:
     return flags
 
 
-async def _measure(model: str, args: argparse.Namespace) -> Figures:
+async def _measure(sides: tuple[Side, Side], model: str, args: argparse.Namespace) -> None:
+    body = {"model": model, "temperature": 0, "ignore_eos": True, "stream": True}
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
-        body = {"model": model, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-        for _ in range(5):
-            await _ask(http, {**body, "prompt": "import os\n", "max_tokens": 32})
-        ttft = [(await _ask(http, {**body, "prompt": _prompt(i), "max_tokens": 8}))[0] for i in range(TTFT_REQUESTS)]
-        tokens = 0
-        counting = False
+        for round_ in range(args.rounds):
+            for side in sides[:: 1 if round_ % 2 else -1]:
+                async with _alone(side, sides):
+                    for i in range(3 + TTFT_REQUESTS):
+                        prompt = _prompt(1000 * round_ + i)
+                        ttft = await _ttft(http, {**body, "prompt": prompt, "max_tokens": 8}, side.port)
+                        side.ttft_ms += [1e3 * ttft] if i >= 3 else []
+                    side.tokens_per_s.append(await _tokens_per_s(http, body, side.port, args))
+                print(
+                    f"round {round_ + 1}, {side.name}: TTFT {statistics.median(side.ttft_ms[-TTFT_REQUESTS:]):.1f} ms, "
+                    f"{side.tokens_per_s[-1]:.0f} tokens/s",
+                    flush=True,
+                )
 
-        async def ask_for_ever(client: int) -> None:
-            nonlocal tokens
-            asked = 0
-            while True:
-                asked += 1
-                async for new in new_tokens(http, {**body, "prompt": _prompt(1000 * client + asked), "max_tokens": args.tokens}):
-                    tokens += new if counting else 0
 
-        clients = [asyncio.create_task(ask_for_ever(i + 1)) for i in range(args.clients)]
-        await asyncio.sleep(3)
-        counting, began = True, time.perf_counter()
-        await asyncio.sleep(args.seconds)
-        counting, took = False, time.perf_counter() - began
-        for task in clients:
-            task.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
-        await asyncio.sleep(1)
-    return Figures(ttft_ms=1e3 * statistics.median(ttft), tokens_per_s=tokens / took)
+@asynccontextmanager
+async def _alone(side: Side, sides: tuple[Side, Side]) -> AsyncIterator[None]:
+    """One side runs, the other stands still."""
+    for other in sides:
+        other.send(signal.SIGCONT if other is side else signal.SIGSTOP)
+    await asyncio.sleep(SETTLE_S)
+    yield
+
+
+async def _tokens_per_s(http: aiohttp.ClientSession, body: dict[str, Any], port: int, args: argparse.Namespace) -> float:
+    tokens = 0
+
+    async def ask_for_ever(client: int) -> None:
+        nonlocal tokens
+        asked = 0
+        while True:
+            asked += 1
+            asking = {**body, "prompt": _prompt(1000 * client + asked), "max_tokens": args.tokens}
+            async for new in new_tokens(http, asking, port):
+                tokens += new
+
+    clients = [asyncio.create_task(ask_for_ever(i + 1)) for i in range(args.clients)]
+    await asyncio.sleep(SETTLE_S)
+    before, began = tokens, time.perf_counter()
+    await asyncio.sleep(args.seconds)
+    counted, took = tokens - before, time.perf_counter() - began
+    for task in clients:
+        task.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    await asyncio.sleep(SETTLE_S)
+    return counted / took
 
 
 def _prompt(number: int) -> str:
@@ -157,15 +193,11 @@ def _prompt(number: int) -> str:
     return f"def function_{number}(self, value):\n    "
 
 
-async def _ask(http: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[float, int]:
-    """Seconds to the first piece of text, and tokens in all."""
+async def _ttft(http: aiohttp.ClientSession, body: dict[str, Any], port: int) -> float:
+    """Seconds to the first piece of text; reads the whole answer."""
     began = time.perf_counter()
-    first, tokens = None, 0
-    async for new in new_tokens(http, body):
-        first = first or time.perf_counter() - began
-        tokens += new
-    assert first is not None
-    return first, tokens
+    times = [time.perf_counter() async for _ in new_tokens(http, body, port)]
+    return times[0] - began
 
 
 if __name__ == "__main__":

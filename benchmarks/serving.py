@@ -33,16 +33,17 @@ RAY_ENVIRONMENT = {
 
 
 @contextmanager
-def fleet(config: Path) -> Iterator[None]:
-    """`serve run` on a YAML, from all engines' serving to the end."""
+def fleet(config: Path) -> Iterator[int]:
+    """`serve run` on a YAML, from all engines' serving to the end. Gives its process."""
     serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
-    with running(serve, {**os.environ, **RAY_ENVIRONMENT}, all_engines_serve, signal.SIGINT):
-        yield
+    with running(serve, {**os.environ, **RAY_ENVIRONMENT}, all_engines_serve, signal.SIGINT) as pid:
+        yield pid
 
 
 @contextmanager
-def running(command: list[str], environment: dict[str, str], ready: Callable[[], bool], stop: signal.Signals) -> Iterator[None]:
-    """A server, from its being ready to its end. Raises RuntimeError, with what it printed last, if it never is."""
+def running(command: list[str], environment: dict[str, str], ready: Callable[[], bool], stop: signal.Signals) -> Iterator[int]:
+    """A server, from its being ready to its end; gives its process. Raises RuntimeError, with what it printed last, if it
+    never is ready."""
     with tempfile.NamedTemporaryFile(prefix="serving-", suffix=".log") as log:
         # A session of its own, and SIGINT not ignored, even if this runs in the background of a shell.
         process = subprocess.Popen(
@@ -61,43 +62,39 @@ def running(command: list[str], environment: dict[str, str], ready: Callable[[],
                     printed = Path(log.name).read_text()[-5000:]
                     raise RuntimeError(f"{' '.join(command[:5])} did not start\n{printed}")
                 time.sleep(0.5)
-            yield
+            yield process.pid
         finally:
             process.send_signal(stop)
             process.wait(120)
 
 
-def healthy() -> bool:
-    return _get("/health") is not None
-
-
 def all_engines_serve() -> bool:
     """Raises RuntimeError for an engine that failed to start."""
-    engines = FleetStatus.model_validate_json(answer).engines if (answer := _get("/fleet")) else ()
+    engines = FleetStatus.model_validate_json(answer).engines if (answer := get(url("/fleet"))) else ()
     for engine in engines:
         if engine.state == "failed":
             raise RuntimeError(f"engine {engine.name} failed: {engine.detail}")
     return bool(engines) and all(engine.state == "serving" for engine in engines)
 
 
-def _get(path: str) -> bytes | None:
+def get(address: str) -> bytes | None:
     """None while there is no answer, or one that is no success."""
     try:
-        with urllib.request.urlopen(url(path), timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=5) as answer:
             return bytes(answer.read())
     except (urllib.error.URLError, OSError):
         return None
 
 
-def url(path: str) -> str:
-    return f"http://127.0.0.1:{PORT}{path}"
+def url(path: str, port: int = PORT) -> str:
+    return f"http://127.0.0.1:{port}{path}"
 
 
-async def new_tokens(http: aiohttp.ClientSession, body: dict[str, Any]) -> AsyncIterator[int]:
+async def new_tokens(http: aiohttp.ClientSession, body: dict[str, Any], port: int = PORT) -> AsyncIterator[int]:
     """New tokens at each piece of a stream, by its continuous usage."""
     body = {**body, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     seen = 0
-    async with http.post(url("/v1/completions"), json=body) as answer:
+    async with http.post(url("/v1/completions", port), json=body) as answer:
         answer.raise_for_status()
         async for chunk in answer.content.iter_any():
             at = chunk.rfind(b'"completion_tokens":')
