@@ -22,7 +22,7 @@ from schemathesis import GenerationMode
 from tests.engine.hostile import Hostile
 from tests.fleet import complete, status
 
-BODIES = int(os.environ.get("SPECFLEET_FUZZ_BODIES", "250"))
+BODIES = int(os.environ.get("SPECFLEET_FUZZ_BODIES", "200"))
 SEED = int(os.environ.get("SPECFLEET_FUZZ_SEED", "1"))
 AT_ONCE = 8
 

@@ -73,23 +73,26 @@ async def test_greedy_text_is_the_same_on_off_and_flipped_in_mid_stream(client: 
 
 
 async def test_off_and_on_take_hold_with_requests_in_flight(client: httpx.AsyncClient, prompts: list[str]) -> None:
-    async def next_reports(fleet: FleetStatus) -> FleetStatus:
-        """The first status with a newer report from every engine."""
-        seen = {e.actor: e.report.applied.sequence for e in fleet.engines if e.report}
-        return await eventually(client, lambda f: all(e.report and e.report.applied.sequence > seen[e.actor] for e in f.engines))
-
     def running(fleet: FleetStatus) -> int:
         return sum(e.report.load.running for e in fleet.engines if e.report)
 
+    def follows(fleet: FleetStatus, depth: int) -> bool:
+        return all(e.report and (e.report.depth == depth or not e.report.load.running) for e in fleet.engines)
+
     async with busy(client, prompts, clients=4):
         for mode, depth in [("off", 0), ("on", 3), ("off", 0), ("on", 3)]:
-            # A report may be on its way while the mode changes; the one after it has the new table in force, and the
-            # next one tells of the steps that ran by it.
             await eventually(client, lambda f: running(f) == 4)
             await set_mode(client, mode)
             taken = await eventually(client, lambda f, on=mode == "on": enabled(f, on))  # type: ignore[misc]
-            told = await next_reports(taken)
-            assert [e.report and e.report.depth for e in told.engines] == [depth] * len(told.engines), mode
+            # A report tells of the last step, and an engine makes none without a request, or while it reads a new prompt.
+            told = await eventually(client, lambda f, d=depth: follows(f, d))  # type: ignore[misc]
+            by_the_old = steps_with_draft if mode == "off" else steps_without
+            for before, after in zip(taken.engines, told.engines, strict=True):
+                assert before.report
+                assert after.report
+                assert by_the_old(after.report) - by_the_old(before.report) <= 1, (
+                    "more steps by the old table than the one under way"
+                )
 
 
 async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, handle: Any, prompts: list[str]) -> None:
@@ -103,10 +106,10 @@ async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, 
             took += [e.in_force_s for e in fleet.engines if e.in_force_s]
         return sorted(took)
 
-    idle = await measure(40)
+    idle = await measure(25)
     async with busy(client, prompts, clients=8):
         await eventually(client, lambda f: all(e.report and e.report.load.running for e in f.engines))
-        loaded = await measure(40)
+        loaded = await measure(25)
     for name, took in [("idle", idle), ("8 requests", loaded)]:
         median, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
         print(f"\nsent to in force, {name}, {len(took)} directives: median {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
