@@ -107,24 +107,28 @@ def test_build_tree_refuses_what_is_not_a_chain() -> None:
         ops.build_tree_kernel_efficient_cpu(*[torch.empty(0)] * 8, 2, 3, 4, 1)
 
 
+def verifying(candidates: Tensor) -> dict[str, Tensor]:
+    """What both ways to verify take: chains [batch, nodes], and where the result goes."""
+    batch, nodes = candidates.shape
+    index = torch.arange(batch * nodes).view(batch, nodes)
+    return {
+        "predicts": torch.zeros(batch * nodes, dtype=torch.int32),
+        "accept_index": torch.full((batch, nodes), -1, dtype=torch.int32),
+        "accept_token_num": torch.empty(batch, dtype=torch.int32),
+        "candidates": candidates,
+        "retrive_index": index,
+        "retrive_next_token": index,
+        "retrive_next_sibling": index,
+    }
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4, 8])
 def test_verify_greedy_accepts_the_longest_agreeing_prefix(nodes: int) -> None:
     batch = 64
     candidates, target = torch.randint(2, (2, batch, nodes))
-    index = torch.arange(batch * nodes).view(batch, nodes)
-    predicts = torch.zeros(batch * nodes, dtype=torch.int32)
-    accept_index = torch.full((batch, nodes), -1, dtype=torch.int32)
-    accepted = torch.empty(batch, dtype=torch.int32)
-    ops.verify_tree_greedy_cpu(
-        predicts=predicts,
-        accept_index=accept_index,
-        accept_token_num=accepted,
-        candidates=candidates,
-        retrive_index=index,
-        retrive_next_token=index,
-        retrive_next_sibling=index,
-        target_predict=target,
-    )
+    chains = verifying(candidates)
+    ops.verify_tree_greedy_cpu(**chains, target_predict=target)
+    predicts, accept_index, accepted = chains["predicts"], chains["accept_index"], chains["accept_token_num"]
     for row in range(batch):
         count = 0
         while count + 1 < nodes and candidates[row, count + 1] == target[row, count]:
@@ -233,18 +237,9 @@ def test_top_k_and_top_p_keep_the_likeliest() -> None:
 def sample_chains(candidates: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     """Accepted counts [batch] and predicted tokens [batch, nodes]."""
     batch, nodes = candidates.shape
-    index = torch.arange(batch * nodes).view(batch, nodes)
-    predicts = torch.zeros(batch * nodes, dtype=torch.int32)
-    accept_index = torch.full((batch, nodes), -1, dtype=torch.int32)
-    accepted = torch.empty(batch, dtype=torch.int32)
+    chains = verifying(candidates)
     sampling.chain_sampling_target_only(
-        predicts=predicts,
-        accept_index=accept_index,
-        accept_token_num=accepted,
-        candidates=candidates,
-        retrive_index=index,
-        retrive_next_token=index,
-        retrive_next_sibling=index,
+        **chains,
         uniform_samples=torch.rand(batch, nodes),
         uniform_samples_for_final_sampling=torch.rand(batch),
         target_probs=probs,
@@ -253,9 +248,10 @@ def sample_chains(candidates: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
         threshold_acc=1.0,
         deterministic=True,
     )
+    accepted = chains["accept_token_num"]
     kept = torch.arange(nodes) <= accepted[:, None]
-    assert torch.equal(accept_index, torch.where(kept, index, -1).int())
-    return accepted, predicts.view(batch, nodes)
+    assert torch.equal(chains["accept_index"], torch.where(kept, chains["retrive_index"], -1).int())
+    return accepted, chains["predicts"].view(batch, nodes)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4])
