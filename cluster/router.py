@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from cluster.status import EngineStatus
+from cluster.snapshot import EngineSnapshot
 
 PLACES_PER_RUNNING = 1.5
 """Default bound of an engine's requests, as a multiple of those that it decodes at once: a few that wait in the engine keep
@@ -32,7 +32,7 @@ STALE_S = 5.0
 class _Engine:
     """One engine and what this router has sent it."""
 
-    status: EngineStatus
+    snapshot: EngineSnapshot
     reported_at: float
     serving: bool = True
     in_flight: int = 0
@@ -41,14 +41,14 @@ class _Engine:
 
     @property
     def max_running(self) -> int:
-        return self.status.report.load.max_running if self.status.report else 1
+        return self.snapshot.load.max_running if self.snapshot.load else 1
 
     @property
     def requests(self) -> int:
         """Those in the last report, corrected by what happened here since; at least those that are in flight from here."""
-        if self.status.report is None or time.monotonic() > self.reported_at + STALE_S:
+        load = self.snapshot.load
+        if load is None or time.monotonic() > self.reported_at + STALE_S:
             return self.in_flight
-        load = self.status.report.load
         return max(self.in_flight, load.running + load.waiting + sum(change for _, change in self.changes))
 
     @property
@@ -70,7 +70,7 @@ class _Engine:
 class Place:
     """Room for one request in an engine. Whoever holds it must give it back by `Router.leave`."""
 
-    engine: EngineStatus
+    engine: EngineSnapshot
     samples: int
 
 
@@ -85,14 +85,14 @@ class Router:
         self._engines: dict[str, _Engine] = {}
         self._random = random.Random(seed)
 
-    def observe(self, serving: Sequence[EngineStatus], asked_at: float) -> None:
+    def observe(self, serving: Sequence[EngineSnapshot], asked_at: float) -> None:
         """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
         for engine in self._engines.values():
             engine.serving = False
-        for status in serving:
-            reported_at = asked_at - (status.report_age_s or 0.0)
-            engine = self._engines.setdefault(status.actor, _Engine(status, reported_at))
-            engine.status, engine.reported_at, engine.serving = status, reported_at, True
+        for snapshot in serving:
+            reported_at = asked_at - (snapshot.report_age_s or 0.0)
+            engine = self._engines.setdefault(snapshot.actor, _Engine(snapshot, reported_at))
+            engine.snapshot, engine.reported_at, engine.serving = snapshot, reported_at, True
             engine.forget(reported_at)
         self._engines = {name: engine for name, engine in self._engines.items() if engine.serving or engine.in_flight}
 
@@ -119,7 +119,7 @@ class Router:
             return None
         engine = self._near(free, affinity) if affinity else self._emptier_of_two(free)
         engine.count(samples)
-        return Place(engine.status, samples)
+        return Place(engine.snapshot, samples)
 
     def leave(self, place: Place) -> None:
         """Give a place back."""
@@ -128,7 +128,7 @@ class Router:
     @property
     def in_flight(self) -> dict[str, int]:
         """Requests that went through this router and have not ended, by engine."""
-        return {engine.status.name: engine.in_flight for engine in self._engines.values()}
+        return {engine.snapshot.name: engine.in_flight for engine in self._engines.values()}
 
     def _emptier_of_two(self, free: dict[str, _Engine]) -> _Engine:
         return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)

@@ -14,6 +14,7 @@ from cluster.controller import Controller
 from cluster.fleet import Fleet
 from cluster.goodput import GoodputPolicy
 from cluster.settings import ControllerSettings, Mode
+from cluster.snapshot import Snapshot
 from cluster.spec import GroupSpec
 from cluster.status import FleetStatus
 from workers.actor import EngineActor
@@ -65,6 +66,9 @@ class ControllerDeployment:
 
     async def status(self) -> FleetStatus:
         return self._controller.status()
+
+    async def snapshot(self) -> Snapshot:
+        return Snapshot.of(self._controller.status())
 
     async def set_mode(self, mode: Mode) -> None:
         self._controller.set_mode(mode)

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from cluster.line import FullError, Line
 from cluster.protocol import ApiError, ResponseHead
 from cluster.router import Place, Router
-from cluster.status import EngineStatus, FleetStatus
+from cluster.snapshot import EngineSnapshot, Snapshot
 from cluster.wire import Address, Piece
 from serve_app import errors, headers
 from serve_app.attempt import EngineLostError, address_of, ask, lost
@@ -48,7 +48,7 @@ class Gateway:
         self._settings = DoorSettings()
         self._router = Router()
         self._line: Line[Place] = Line()
-        self._fleet: FleetStatus | None = None
+        self._fleet: Snapshot | None = None
         self._addresses: dict[str, Address] = {}
 
     def configure(self, settings: DoorSettings) -> None:
@@ -60,13 +60,13 @@ class Gateway:
         while True:
             asked_at = time.monotonic()
             try:
-                self._take(await self._controller.status.remote(), asked_at)
+                self._take(await self._controller.snapshot.remote(), asked_at)
             except RayError as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
             self._metrics.observe(self._router.in_flight, len(self._line))
             await asyncio.sleep(self._sync_every_s)
 
-    def _take(self, fleet: FleetStatus, asked_at: float) -> None:
+    def _take(self, fleet: Snapshot, asked_at: float) -> None:
         self._fleet = fleet
         self._router.observe(fleet.serving, asked_at)
         known = {engine.actor for engine in fleet.engines}
@@ -74,7 +74,7 @@ class Gateway:
         self._line.advance()
 
     @property
-    def fleet(self) -> FleetStatus:
+    def fleet(self) -> Snapshot:
         """The last snapshot.
 
         Raises:
@@ -188,7 +188,7 @@ class Gateway:
         elif error or not last.endswith(DONE):
             yield errors.event(error or ApiError(status=502, message="the stream broke off", type="server_error"))
 
-    async def _address(self, engine: EngineStatus) -> Address:
+    async def _address(self, engine: EngineSnapshot) -> Address:
         if engine.actor not in self._addresses:
             try:
                 actor = await asyncio.to_thread(ray.get_actor, engine.actor, self.fleet.namespace)

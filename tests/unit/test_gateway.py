@@ -15,13 +15,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from cluster import wire
 from cluster.protocol import ApiError, Load, ResponseHead
-from cluster.status import EngineStatus, FleetStatus
+from cluster.snapshot import EngineSnapshot, Snapshot
 from cluster.wire import Address
 from serve_app import gateway as module
 from serve_app.errors import RequestError
 from serve_app.gateway import EVENT_STREAM, Gateway
 from serve_app.settings import DoorSettings
-from tests.unit.builders import report
 
 PLAIN = json.dumps({"model": "tiny", "prompt": "a"}).encode()
 STREAM = json.dumps({"model": "tiny", "prompt": "a", "stream": True}).encode()
@@ -72,13 +71,13 @@ class Engine:
         writer.close()
 
 
-def status(name: str, running: int = 0, max_running: int = 8) -> EngineStatus:
+def serving(name: str, running: int = 0, max_running: int = 8) -> EngineSnapshot:
     load = Load(running=running, waiting=0, max_running=max_running, kv_usage=0.0)
-    return EngineStatus(name=name, actor=name, state="serving", gpus=1, report=report(name, load=load), report_age_s=0.0)
+    return EngineSnapshot(name=name, actor=name, state="serving", load=load, report_age_s=0.0)
 
 
-def fleet(*engines: EngineStatus) -> FleetStatus:
-    return FleetStatus(mode="auto", controller=1, namespace="n", served_model_name="tiny", engines=engines)
+def fleet(*engines: EngineSnapshot) -> Snapshot:
+    return Snapshot(namespace="n", served_model_name="tiny", engines=engines)
 
 
 Made = Callable[..., Gateway]
@@ -97,8 +96,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
         gateway = Gateway(controller=None, metrics=SimpleNamespace())
         gateway.configure(DoorSettings(**{"queue_timeout_s": 0.2, **(settings or {})}))
         # The first named is the emptiest, so it is asked first.
-        statuses = [status(name, running=i, max_running=max_running) for i, name in enumerate(engines)]
-        gateway._take(fleet(*statuses), time.monotonic())
+        snapshots = [serving(name, running=i, max_running=max_running) for i, name in enumerate(engines)]
+        gateway._take(fleet(*snapshots), time.monotonic())
         return gateway
 
     return make
@@ -273,12 +272,12 @@ async def test_waiting_is_bounded_in_time(made: Made) -> None:
 
 async def test_who_waits_is_served_when_another_engine_comes(made: Made) -> None:
     gateway = made({"max_in_flight": 1}, a=Engine([HEAD, 10.0]), b=Engine([HEAD, b"text"]))
-    gateway._take(fleet(status("a")), time.monotonic())
+    gateway._take(fleet(serving("a")), time.monotonic())
     running = asyncio.create_task(ask(gateway))
     await asyncio.sleep(0.01)
     waiting = asyncio.create_task(ask(gateway))
     await asyncio.sleep(0.01)
-    gateway._take(fleet(status("a", running=1), status("b")), time.monotonic())
+    gateway._take(fleet(serving("a", running=1), serving("b")), time.monotonic())
     assert await waiting == b"text"
     running.cancel()
 
@@ -288,7 +287,7 @@ async def test_a_request_outlasts_a_moment_without_engines(made: Made) -> None:
     gateway._take(fleet(), time.monotonic())
     waiting = asyncio.create_task(ask(gateway))
     await asyncio.sleep(0.05)
-    gateway._take(fleet(status("a")), time.monotonic())
+    gateway._take(fleet(serving("a")), time.monotonic())
     assert await waiting == b"text"
 
 

@@ -7,16 +7,15 @@ from hypothesis import strategies as st
 
 from cluster.protocol import Load
 from cluster.router import AFFINITY_BOUND, AFFINITY_SLACK, PLACES_PER_RUNNING, STALE_S, Place, Router
-from cluster.status import EngineStatus
-from tests.unit.builders import report
+from cluster.snapshot import EngineSnapshot
 
 
-def status(actor: str, running: int = 0, waiting: int = 0, max_running: int = 8, age_s: float = 0.0) -> EngineStatus:
+def engine(actor: str, running: int = 0, waiting: int = 0, max_running: int = 8, age_s: float = 0.0) -> EngineSnapshot:
     load = Load(running=running, waiting=waiting, max_running=max_running, kv_usage=0.0)
-    return EngineStatus(name=actor, actor=actor, state="serving", gpus=1, report=report(actor, load=load), report_age_s=age_s)
+    return EngineSnapshot(name=actor, actor=actor, state="serving", load=load, report_age_s=age_s)
 
 
-def router(*engines: EngineStatus) -> Router:
+def router(*engines: EngineSnapshot) -> Router:
     made = Router(seed=1)
     made.observe(engines, time.monotonic())
     return made
@@ -28,62 +27,62 @@ def actor(place: Place | None) -> str:
 
 
 def test_the_emptier_of_two_takes_the_request() -> None:
-    assert actor(router(status("a", running=3), status("b", running=1, waiting=1)).take()) == "b"
+    assert actor(router(engine("a", running=3), engine("b", running=1, waiting=1)).take()) == "b"
 
 
 def test_an_engine_of_twice_the_size_takes_twice_as_much() -> None:
-    assert actor(router(status("a", running=3, max_running=16), status("b", running=2)).take()) == "a"
+    assert actor(router(engine("a", running=3, max_running=16), engine("b", running=2)).take()) == "a"
 
 
 def test_a_burst_between_two_reports_is_spread() -> None:
-    engines = router(status("a"), status("b"))
+    engines = router(engine("a"), engine("b"))
     assert Counter(actor(engines.take()) for _ in range(6)) == {"a": 3, "b": 3}
 
 
 def test_two_choices_keep_many_engines_even() -> None:
-    engines = router(*(status(f"e{i}", max_running=1000) for i in range(20)))
+    engines = router(*(engine(f"e{i}", max_running=1000) for i in range(20)))
     taken = Counter(actor(engines.take()) for _ in range(2000))
     assert max(taken.values()) - min(taken.values()) < 15, taken
 
 
 def test_what_was_sent_since_the_report_counts_beside_it() -> None:
-    engines = router(status("a", running=2), status("b", running=3))
+    engines = router(engine("a", running=2), engine("b", running=3))
     assert [actor(engines.take()) for _ in range(2)].count("a") >= 1
     assert actor(engines.take()) in "ab"
     assert sum(engines.in_flight.values()) == 3
 
 
 def test_a_request_is_not_counted_twice_once_it_is_reported() -> None:
-    engines = router(status("a"))
+    engines = router(engine("a"))
     engines.take()
-    engines.observe([status("a", running=1), status("b", running=2)], time.monotonic())
+    engines.observe([engine("a", running=1), engine("b", running=2)], time.monotonic())
     assert actor(engines.take()) == "a"
 
 
 def test_a_request_that_ended_after_the_report_counts_no_more() -> None:
-    engines = router(status("a", running=4), status("b", running=4))
+    engines = router(engine("a", running=4), engine("b", running=4))
     place = engines.take()
-    engines.observe([status("a", running=5), status("b", running=5)], time.monotonic())
+    engines.observe([engine("a", running=5), engine("b", running=5)], time.monotonic())
     assert place is not None
     engines.leave(place)
     assert actor(engines.take()) == actor(place)
 
 
 def test_requests_of_other_ingress_replicas_count() -> None:
-    engines = router(status("b"))
+    engines = router(engine("b"))
     engines.take()
-    engines.observe([status("a", running=5), status("b", running=1)], time.monotonic())
+    engines.observe([engine("a", running=5), engine("b", running=1)], time.monotonic())
     assert actor(engines.take()) == "b"
 
 
 def test_an_old_report_says_nothing() -> None:
     engines = Router(seed=1)
-    engines.observe([status("a", running=8), status("b")], time.monotonic() - STALE_S - 1)
+    engines.observe([engine("a", running=8), engine("b")], time.monotonic() - STALE_S - 1)
     assert {actor(engines.take()), actor(engines.take())} == {"a", "b"}
 
 
 def test_a_full_fleet_has_no_place_until_one_is_left() -> None:
-    engines = router(status("a", max_running=2), status("b", max_running=2))
+    engines = router(engine("a", max_running=2), engine("b", max_running=2))
     places = [engines.take() for _ in range(6)]
     assert engines.take() is None
     assert places[0] is not None
@@ -92,7 +91,7 @@ def test_a_full_fleet_has_no_place_until_one_is_left() -> None:
 
 
 def test_the_bound_can_be_configured_and_counts_answers() -> None:
-    engines = router(status("a"))
+    engines = router(engine("a"))
     assert engines.take(samples=3, max_in_flight=3)
     assert engines.take(max_in_flight=3) is None
     assert engines.take(max_in_flight=4)
@@ -100,15 +99,15 @@ def test_the_bound_can_be_configured_and_counts_answers() -> None:
 
 def test_without_an_engine_there_is_no_place() -> None:
     assert router().take() is None
-    assert router(status("a")).take(excluded=["a"]) is None
+    assert router(engine("a")).take(excluded=["a"]) is None
 
 
 def test_an_excluded_engine_is_passed_over() -> None:
-    assert actor(router(status("a"), status("b", running=7)).take(excluded=["a"])) == "b"
+    assert actor(router(engine("a"), engine("b", running=7)).take(excluded=["a"])) == "b"
 
 
 def test_affinity_is_the_same_in_every_router_and_spreads() -> None:
-    engines = [status(f"e{i}", max_running=10_000) for i in range(4)]
+    engines = [engine(f"e{i}", max_running=10_000) for i in range(4)]
     one, other = router(*engines), Router(seed=2)
     other.observe(engines[::-1], time.monotonic())
     keys = [f"session {i}".encode() for i in range(400)]
@@ -118,7 +117,7 @@ def test_affinity_is_the_same_in_every_router_and_spreads() -> None:
 
 
 def test_an_engine_that_leaves_moves_only_its_own_sessions() -> None:
-    engines = [status(f"e{i}", max_running=10_000) for i in range(4)]
+    engines = [engine(f"e{i}", max_running=10_000) for i in range(4)]
     before, after = router(*engines), router(*engines[1:])
     for i in range(200):
         home = actor(before.take(affinity=b"%d" % i))
@@ -127,7 +126,7 @@ def test_an_engine_that_leaves_moves_only_its_own_sessions() -> None:
 
 
 def test_affinity_yields_to_overload_and_comes_back() -> None:
-    near = router(*(status(name, max_running=64) for name in "abcd"))
+    near = router(*(engine(name, max_running=64) for name in "abcd"))
     home = actor(near.take(affinity=b"s"))
     places = [near.take(affinity=b"s") for _ in range(100)]
     assert Counter(map(actor, places))[home] < 0.25 * 101 * AFFINITY_BOUND + AFFINITY_SLACK * 64 + 1
@@ -139,13 +138,13 @@ def test_affinity_yields_to_overload_and_comes_back() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=8), st.binary(max_size=8))
 def test_affinity_finds_a_place_wherever_there_is_one(loads: list[tuple[int, int]], key: bytes) -> None:
-    engines = [status(f"e{i}", running=running, max_running=most) for i, (running, most) in enumerate(loads)]
+    engines = [engine(f"e{i}", running=running, max_running=most) for i, (running, most) in enumerate(loads)]
     anywhere = any(running < ceil(PLACES_PER_RUNNING * most) for running, most in loads)
     assert (router(*engines).take(affinity=key) is not None) == anywhere
 
 
 def test_places_can_be_left_after_their_engine_has_gone() -> None:
-    engines = router(status("a"))
+    engines = router(engine("a"))
     place = engines.take()
     engines.observe([], time.monotonic())
     assert engines.in_flight == {"a": 1}
