@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
 import statistics
 import tempfile
 import time
@@ -25,8 +24,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from benchmarks.serving import ROOT, fleet, new_tokens, url
-from benchmarks.shapes import llama_8b_pair
+from benchmarks.serving import document, fleet, new_tokens, url
+from benchmarks.shapes import served_8b
 from cluster.status import FleetStatus
 from workers.hardware import hardware
 
@@ -63,51 +62,19 @@ def main() -> None:
 
 
 def _config(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    common = {"served_model_name": MODEL, "device": args.device, "engines": [{"count": args.engines}]}
-    if args.device == "cpu":
-        model: dict[str, Any] = {"model": "tiny", "candidate_depths": [0, 1, 3]}
-    else:
-        target, draft = llama_8b_pair(folder)
-        for file in (ROOT / "workers" / "tiny" / "target").glob("tokenizer*"):  # any will do to print tokens
-            shutil.copy(file, target)
-        model = {
-            "model": str(target),
-            "draft_model": str(draft),
-            "profile": "h200_llama8b_eagle3",
-            "environment": {
-                "SGLANG_SIMULATE_ACC_LEN": str(args.accept_length),
-                "NCCL_NVLS_ENABLE": "0",
-                "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-                "NVSHMEM_DISABLE_NVLS": "1",
-            },
-            "server_args": {
-                "load_format": "dummy",
-                "dtype": "bfloat16",
-                "attention_backend": "fa3",
-                "mem_fraction_static": 0.75,
-                "max_running_requests": 128,
-                "cuda_graph_bs_decode": [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128],
-                "disable_radix_cache": True,
-                # A chunk each eight tokens: at thousands of chunks a second the clients of this benchmark are too slow.
-                "stream_interval": 8,
-            },
+    model: dict[str, Any] = {"model": "tiny", "candidate_depths": [0, 1, 3]}
+    if args.device == "cuda":
+        model = served_8b(folder, args.accept_length, mem_fraction=0.75)
+        model["server_args"] |= {
+            "disable_radix_cache": True,
+            # A chunk each eight tokens: at thousands of chunks a second the clients of this benchmark are too slow.
+            "stream_interval": 8,
         }
-    return {
-        "proxy_location": "HeadOnly",
-        "http_options": {"host": "127.0.0.1", "port": 8000},
-        "applications": [
-            {
-                "name": "specfleet",
-                "route_prefix": "/",
-                "import_path": "serve_app.app:build",
-                "args": {**common, **model},
-                "deployments": [
-                    {"name": "Ingress", "num_replicas": args.ingresses, "ray_actor_options": {"num_cpus": 0.1}},
-                    {"name": "Controller", "ray_actor_options": {"num_cpus": 0.1}, "user_config": {"depth_when_on": 3}},
-                ],
-            }
-        ],
-    }
+    return document(
+        {**model, "served_model_name": MODEL, "device": args.device, "engines": [{"count": args.engines}]},
+        {"name": "Ingress", "num_replicas": args.ingresses, "ray_actor_options": {"num_cpus": 0.1}},
+        {"name": "Controller", "ray_actor_options": {"num_cpus": 0.1}, "user_config": {"depth_when_on": 3}},
+    )
 
 
 async def _measure(args: argparse.Namespace) -> list[Point]:

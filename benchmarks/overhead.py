@@ -1,11 +1,11 @@
 """What the front door costs: the same engine behind our ingress and behind SGLang's own server.
 
-    python -m benchmarks.overhead [CONFIG] [--rounds 15] [--seconds 6] [--clients 16] [--tokens 256]
+    python -m benchmarks.overhead [--device cpu] [--rounds 15] [--seconds 6] [--clients 16] [--tokens 256]
 
-CONFIG (default configs/local.yaml) says which engine: its first group's, one of them. SGLang's server runs with the same
-arguments, the same patch and the same fixed depth. Both run all the while, and hold their memory; in each round one after the
-other answers, first a single client and then `--clients` streams, while all processes of the other are stopped. A machine's
-speed drifts by more than what is measured here: within seconds it meets both.
+On the CPU the packaged tiny pair; on a GPU Llama 3.1 8B shapes with random weights and a simulated accept length of 3. SGLang's
+server runs with the same arguments, the same patch and the same fixed depth. Both run all the while, and hold their memory; in
+each round one after the other answers, first a single client and then `--clients` streams, while all processes of the other are
+stopped. A machine's speed drifts by more than what is measured here: within seconds it meets both.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,20 @@ import aiohttp
 import psutil
 import yaml
 
-from benchmarks.serving import PORT, ROOT, fleet, get, new_tokens, running, url
+from benchmarks.serving import PORT, document, fleet, get, new_tokens, running, url
+from benchmarks.shapes import served_8b
 from cluster.protocol import DepthTable
 from cluster.spec import EngineSpec
 from serve_app.config import AppConfig
 from workers.directive import encode
+from workers.hardware import hardware
 from workers.launch import sglang_arguments
 from workers.plugin import COUNTERS_ENV
 
 DEPTH = 3
+DIRECTED = {"mode": "on", "depth_when_on": DEPTH}
 SERVER_PORT = PORT + 1
-TTFT_REQUESTS = 12  # in a round
+TTFT_REQUESTS = 40  # in a round
 SETTLE_S = 1.5
 
 
@@ -65,17 +69,17 @@ class Side:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path, nargs="?", default=ROOT / "configs" / "local.yaml")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cpu")
     parser.add_argument("--rounds", type=int, default=15, help="times that each side is measured")
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement of throughput")
     parser.add_argument("--clients", type=int, default=16, help="streams at once")
     parser.add_argument("--tokens", type=int, default=256, help="tokens of each answer")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        document = _one_engine(yaml.safe_load(args.config.read_text()))
+        app = _one_engine(args.device, Path(folder))
         config = Path(folder) / "overhead.yaml"
-        config.write_text(yaml.safe_dump(document))
-        (spec,) = AppConfig.model_validate(document["applications"][0]["args"]).specs()
+        config.write_text(yaml.safe_dump(document(app, {"name": "Controller", "user_config": DIRECTED})))
+        (spec,) = AppConfig.model_validate(app).specs()
         with fleet(config) as ours, _server(spec, Path(folder)) as theirs:
             sides = (Side("ingress", PORT, ours), Side("sglang.launch_server", SERVER_PORT, theirs))
             try:
@@ -87,7 +91,9 @@ def main() -> None:
 
 
 def _report(ours: Side, theirs: Side, args: argparse.Namespace) -> None:
-    print(f"\n| {args.rounds} rounds | TTFT, one client: median (ms) | output tokens/s, {args.clients} streams: mean |")
+    software = ", ".join(f"{name} {version(name)}" for name in ("sglang", "torch", "ray"))
+    print(f"\n{hardware(args.device)}; {software}\n")
+    print(f"| {args.rounds} rounds | TTFT, one client: median (ms) | output tokens/s, {args.clients} streams: mean |")
     print("| --- | --- | --- |")
     for side in (ours, theirs):
         print(f"| {side.name} | {statistics.median(side.ttft_ms):.1f} | {statistics.mean(side.tokens_per_s):.0f} |")
@@ -98,13 +104,15 @@ def _report(ours: Side, theirs: Side, args: argparse.Namespace) -> None:
     print(f"more TTFT: {more:+.1f} ms")
 
 
-def _one_engine(document: dict[str, Any]) -> dict[str, Any]:
-    """A configuration's first engine alone, at a fixed depth, behind one ingress replica."""
-    (application,) = document["applications"]
-    application["args"]["engines"] = [{**application["args"]["engines"][0], "count": 1}]
-    application["deployments"] = [{"name": "Controller", "user_config": {"mode": "on", "depth_when_on": DEPTH}}]
-    document["http_options"] = {"host": "127.0.0.1", "port": PORT}
-    return document
+def _one_engine(device: str, folder: Path) -> dict[str, Any]:
+    if device == "cpu":
+        return {"model": "tiny", "device": "cpu", "candidate_depths": [0, 1, DEPTH]}
+    # Both engines are on one GPU; the later one gets this share of what the earlier one has left.
+    return {
+        **served_8b(folder, accept_length=3.0, mem_fraction=0.4),
+        "served_model_name": "8b",
+        "candidate_depths": [0, 1, DEPTH],
+    }
 
 
 @contextmanager
@@ -145,7 +153,7 @@ async def _measure(sides: tuple[Side, Side], model: str, args: argparse.Namespac
                 async with _alone(side, sides):
                     for i in range(3 + TTFT_REQUESTS):
                         prompt = _prompt(1000 * round_ + i)
-                        ttft = await _ttft(http, {**body, "prompt": prompt, "max_tokens": 8}, side.port)
+                        ttft = await _ttft(http, {**body, "prompt": prompt, "max_tokens": 2}, side.port)
                         side.ttft_ms += [1e3 * ttft] if i >= 3 else []
                     side.tokens_per_s.append(await _tokens_per_s(http, body, side.port, args))
                 print(

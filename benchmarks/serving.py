@@ -31,6 +31,19 @@ RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
 }
 
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+"""Environment of engines on GPUs whose NVLink multicast is not to be used."""
+
+
+def document(args: dict[str, Any], *deployments: dict[str, Any]) -> dict[str, Any]:
+    """What `serve run` takes: one application of `args`, at `PORT` of this machine alone."""
+    application = {"name": "specfleet", "route_prefix": "/", "import_path": "serve_app.app:build", "args": args}
+    return {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": "127.0.0.1", "port": PORT},
+        "applications": [{**application, "deployments": list(deployments)}],
+    }
+
 
 @contextmanager
 def fleet(config: Path) -> Iterator[int]:

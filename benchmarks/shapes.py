@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
+
+from benchmarks.serving import NO_MULTICAST, ROOT
 
 _LLAMA_8B: dict[str, Any] = {
     "model_type": "llama",
@@ -36,3 +39,28 @@ def llama_8b_pair(folder: Path) -> tuple[Path, Path]:
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "config.json").write_text(json.dumps(config))
     return folder / "target", folder / "draft"
+
+
+def served_8b(folder: Path, accept_length: float, mem_fraction: float) -> dict[str, Any]:
+    """What an application has to say to serve the pair, written into `folder`, by engines of one H200 each.
+
+    Random weights accept nothing, so acceptance is SGLang's simulation: every step yields `accept_length` tokens a request,
+    but at most depth + 1. The tokenizer is the tiny pair's: any will do to print tokens.
+    """
+    target, draft = llama_8b_pair(folder)
+    for file in (ROOT / "workers" / "tiny" / "target").glob("tokenizer*"):
+        shutil.copy(file, target)
+    return {
+        "model": str(target),
+        "draft_model": str(draft),
+        "profile": "h200_llama8b_eagle3",
+        "environment": {"SGLANG_SIMULATE_ACC_LEN": str(accept_length), **NO_MULTICAST},
+        "server_args": {
+            "load_format": "dummy",
+            "dtype": "bfloat16",
+            "attention_backend": "fa3",
+            "mem_fraction_static": mem_fraction,
+            "max_running_requests": 128,
+            "cuda_graph_bs_decode": [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128],
+        },
+    }

@@ -14,13 +14,13 @@ import psutil
 import pytest
 import torch
 
+from benchmarks.serving import NO_MULTICAST
 from cluster.status import FleetStatus
 from tests.chaos.faults import pids
 from tests.fleet import ROOT, URL, complete, eventually, held_out_prompts, serving, status
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() != 2, reason="needs a machine with two GPUs")
 CONFIG = ROOT / "tests" / "data" / "h200x2-tiny.yaml"
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
 @pytest.fixture(scope="module")

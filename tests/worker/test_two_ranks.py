@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from benchmarks.serving import NO_MULTICAST
 from cluster.protocol import RankState
 from tests.worker.bench import DEVICE, Bench, bench
 
@@ -17,7 +18,6 @@ SWITCHES = int(os.environ.get("SPECFLEET_TEST_SWITCHES", "60"))
 
 
 # Also on machines where hosts share their NVSwitch, as in configs/eight-gpus.yaml.
-ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 DEPTHS = (0, 1, 3)
 
 
@@ -38,7 +38,7 @@ def one_rank_texts() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def b(one_rank_texts: list[list[int]]) -> Iterator[Bench]:
     """The engine of two ranks, after that of one has ended."""
-    with bench(ENVIRONMENT, tensor_parallel=2, candidate_depths=DEPTHS) as running:
+    with bench(NO_MULTICAST, tensor_parallel=2, candidate_depths=DEPTHS) as running:
         yield running
 
 
@@ -78,7 +78,7 @@ def test_multicast_is_off_in_all_processes(b: Bench) -> None:
     environments = [seen for p in found if p.status() != psutil.STATUS_ZOMBIE and (seen := p.environ())]
     assert environments
     for seen in environments:
-        assert ENVIRONMENT.items() <= seen.items()
+        assert NO_MULTICAST.items() <= seen.items()
 
 
 def test_text_is_that_of_one_rank(b: Bench, one_rank_texts: list[list[int]]) -> None:
