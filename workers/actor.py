@@ -7,7 +7,7 @@ import ctypes
 import logging
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import ray
 import uvloop
@@ -21,6 +21,7 @@ from workers import bridge, progress
 from workers.door import Door
 from workers.engine import DirectedEngine
 from workers.lifetime import Lifetime, end_process_group, lead_a_process_group
+from workers.warm_up import warm_up
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +79,11 @@ class EngineActor:
 
     async def _prepare(self, engine: DirectedEngine, watching: asyncio.Task[None]) -> None:
         """What is left to do when all processes are up. Fails too if one of them ends meanwhile."""
-        steps = {"proving that the patch is in force": engine.prove_patch, "measuring step times": engine.profile}
+        steps: dict[str, Callable[[], Awaitable[None]]] = {
+            "proving that the patch is in force": engine.prove_patch,
+            "warming up: compiling kernels that sampling needs": lambda: warm_up(engine),
+            "measuring step times": engine.profile,
+        }
         for self._phase, step in steps.items():
             doing = asyncio.ensure_future(step())
             await asyncio.wait((doing, watching), return_when=asyncio.FIRST_COMPLETED)

@@ -142,9 +142,9 @@ class DirectedEngine:
         """Those of rank 0, which speaks for the engine."""
         return self._ranks[0].read()
 
-    def generate(self, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]:
-        """Start requests of the engine's own. Cancelling the future ends them."""
-        params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True}
+    def generate(self, input_ids: list[list[int]], max_new_tokens: int, **sampling: float) -> asyncio.Future[Any]:
+        """Start requests of the engine's own, greedy unless `sampling` says otherwise. Cancelling the future ends them."""
+        params = {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True, **sampling}
         running: asyncio.Future[Any] = asyncio.ensure_future(
             self._engine.async_generate(input_ids=input_ids, sampling_params=params)
         )

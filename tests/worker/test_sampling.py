@@ -9,6 +9,7 @@ from math import exp
 import pytest
 
 from tests.worker.bench import Bench, bench
+from workers.warm_up import SAMPLING, TOKENS, warm_up
 
 PROMPTS, SAMPLES = 10, 64
 
@@ -53,3 +54,15 @@ def test_sampled_tokens_have_the_target_s_distribution(b: Bench, depth: int) -> 
     assert freedom >= 8, "the target is too sure of these tokens to test anything"
     # About one false alarm in a thousand runs.
     assert statistic < freedom + 3.5 * (2 * freedom) ** 0.5 + 4
+
+
+def test_warming_up_runs_sampled_steps_with_and_without_a_draft(b: Bench) -> None:
+    """On a GPU this compiles what the first client would have to wait for. Nothing of it stays in force."""
+    before = b.engine.counters()
+    b.run(warm_up(b.engine))
+    ran = b.engine.counters().step_count - before.step_count
+    deepest = max(b.engine.spec.candidate_depths)
+    assert set(ran.sum(axis=1).nonzero()[0]) == {0, deepest}
+    assert ran[0].sum() >= len(SAMPLING) * (TOKENS - 1)
+    assert b.engine._in_force == b.engine.spec.fallback
+    assert not b.engine.health.in_flight

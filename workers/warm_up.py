@@ -1,0 +1,40 @@
+"""What an engine answers before it serves, since SGLang compiles some kernels when it first needs them.
+
+The CUDA compiler takes a minute for FlashInfer's kernels of top-p, top-k and min-p, once on a node. In an engine that serves,
+everybody's requests would stand still meanwhile, and it would be killed for one that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from cluster.protocol import DepthTable
+from cluster.spec import EngineSpec
+
+SAMPLING: tuple[dict[str, float], ...] = (
+    {},
+    {"temperature": 0.7},
+    {"temperature": 0.7, "top_p": 0.9, "top_k": 20},
+    {"temperature": 0.7, "min_p": 0.1},
+    {"temperature": 0.7, "frequency_penalty": 0.1, "presence_penalty": 0.1, "repetition_penalty": 1.1},
+)
+PROMPT, TOKENS = 16, 4
+
+
+class WarmedUp(Protocol):
+    """A `DirectedEngine` that serves nobody yet."""
+
+    spec: EngineSpec
+
+    async def follow(self, table: DepthTable) -> None: ...
+    def generate(self, input_ids: list[list[int]], max_new_tokens: int, **sampling: float) -> asyncio.Future[Any]: ...
+
+
+async def warm_up(engine: WarmedUp) -> None:
+    """Generate in each way of sampling, with and without a draft."""
+    for depth in (0, max(engine.spec.candidate_depths)):
+        await engine.follow(DepthTable(depth_by_batch={1: depth}))
+        for sampling in SAMPLING:
+            await engine.generate([list(range(2, 2 + PROMPT))], TOKENS, **sampling)
+    await engine.follow(engine.spec.fallback)
