@@ -43,3 +43,7 @@ class FleetStatus(Message):
     served_model_name: str = Field(description="Name of the model, as clients ask for it.")
     refused: str = Field("", description="Why the last `user_config` is not followed; the one before it is.")
     engines: tuple[EngineStatus, ...] = Field(description="Those that are wanted, and those that are about to go.")
+
+    @property
+    def serving(self) -> tuple[EngineStatus, ...]:
+        return tuple(engine for engine in self.engines if engine.state == "serving")

@@ -24,6 +24,7 @@ class OpenAIRoutes:
         from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
 
         self._vocabulary: int = tokenizer_manager.model_config.vocab_size
+        self._deterministic: bool = tokenizer_manager.server_args.enable_deterministic_inference
         self._routes: dict[str, tuple[type[Any], Any]] = {
             "chat/completions": (
                 ChatCompletionRequest,
@@ -43,7 +44,7 @@ class OpenAIRoutes:
         except ValidationError as error:
             yield ApiError.from_validation(error)
             return
-        if refusal := self._unknown_token(request):
+        if refusal := self._unknown_token(request) or self._min_p(request):
             yield refusal
             return
         response = await serving.handle_request(request, None)
@@ -74,6 +75,14 @@ class OpenAIRoutes:
             if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
                 message = f"{field}: token ids are from 0 to {self._vocabulary - 1}"
                 return ApiError(status=400, message=message, param=field)
+        return None
+
+    def _min_p(self, request: Any) -> ApiError | None:
+        """Refuse min_p in deterministic mode: SGLang samples by seeds there, and its scheduler ends of the two together."""
+        if self._deterministic and request.min_p:
+            return ApiError(
+                status=400, message="min_p: engines in SGLang's deterministic mode cannot sample with it", param="min_p"
+            )
         return None
 
 

@@ -17,6 +17,7 @@ from workers.openai import OpenAIRoutes
 class Body(BaseModel):
     prompt: str | list[int] | list[list[int]]
     stop_token_ids: list[int] | None = None
+    min_p: float | None = None
     rid: str | None = None
 
 
@@ -28,9 +29,9 @@ class Serving:
         return self.response
 
 
-async def respond(response: Any, body: bytes = b'{"prompt": "a"}') -> list[Any]:
+async def respond(response: Any, body: bytes = b'{"prompt": "a"}', deterministic: bool = False) -> list[Any]:
     routes = OpenAIRoutes.__new__(OpenAIRoutes)
-    routes._vocabulary = 100
+    routes._vocabulary, routes._deterministic = 100, deterministic
     routes._routes = {"completions": (Body, Serving(response))}
     return [piece async for piece in routes.respond("completions", body)]
 
@@ -104,3 +105,11 @@ async def test_a_token_that_the_model_does_not_know_is_refused(body: dict[str, A
     (error,) = await respond(answer(""), json.dumps(body).encode())
     assert (error.status, error.param) == (400, list(body)[-1])
     assert await respond(answer("{}"), b'{"prompt": [0, 99]}') == [ResponseHead(), b"{}"]
+
+
+@pytest.mark.parametrize(("deterministic", "min_p", "refused"), [(True, 0.1, True), (True, 0, False), (False, 0.1, False)])
+async def test_min_p_is_refused_in_deterministic_mode(deterministic: bool, min_p: float, refused: bool) -> None:
+    body = json.dumps({"prompt": "a", "min_p": min_p}).encode()
+    first, *_ = await respond(answer("{}"), body, deterministic)
+    assert isinstance(first, ApiError) == refused
+    assert not refused or (first.status, first.param) == (400, "min_p")
