@@ -8,7 +8,7 @@ BIN := .venv/bin
 serve: .venv/installed
 	configs/with-haproxy $(BIN)/serve run $(CONFIG)
 
-## All tests, with the real SGLang engine on the CPU: two engines at once at most.
+## With the real SGLang engine on the CPU, two at once at most. Not in it: chaos, and tests/gpu, which want two GPUs.
 test: lint test-unit
 	$(BIN)/pytest -n auto tests/scenarios
 	$(BIN)/pytest -n 2 --dist loadfile tests/worker
@@ -22,7 +22,7 @@ test-unit: .venv/installed
 chaos: .venv/installed
 	SPECFLEET_CHAOS_ROUNDS=5 $(BIN)/pytest -s tests/chaos
 
-## 10,000 malformed and hostile bodies.
+## 5,000 malformed and hostile bodies, and some 5,000 made from the application's own OpenAPI, right and wrong ones.
 fuzz: .venv/installed
 	SPECFLEET_FUZZ_BODIES=5000 $(BIN)/pytest -s tests/engine/test_fuzz.py
 

@@ -88,8 +88,7 @@ def _timed(report: EngineReport) -> tuple[int, float]:
 
 async def _decode_for_ever(engine: DirectedEngine, seed: int) -> None:
     while True:
-        params = {"temperature": 0, "max_new_tokens": 1500, "ignore_eos": True}
-        await engine._engine.async_generate(input_ids=[5 + seed] * 16, sampling_params=params)
+        await engine.generate([[5 + seed] * 16], 1500)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.depth_cost --out FILE [--device cpu] [--depths 0 1 3] [--batches 1 8 32]
 
-Engines run one after the other: one without speculation, the patched one, and one for each of SGLang's two choices at
+Engines run one after the other: the patched one, one without speculation, and one for each of SGLang's two choices at
 depth 0 (the whole draft-extend at every step; none at all). Steps that yield one token each, which is all but the drafting
 ones, are timed alike everywhere: a request that streams, in the full batch, over 128 tokens; the median of some rounds.
 Drafting steps are timed by the patched engine's own counters.

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.deltas import Drafts
+from cluster.protocol import DEEPEST
 
 Floats: TypeAlias = NDArray[np.float64]
 
-POSITIONS = 16  # the deepest depth that the protocol knows
 MEMORY = 1500.0  # samples of a position that an engine remembers
 BLOCK = 100.0  # samples that one moment may count for
 KEPT = 30.0  # samples that time does not take away
@@ -49,8 +49,8 @@ class AcceptanceModel:
         self.half_life_s = half_life_s
         self._row: dict[str, int] = {}
         # Both by (reached or accepted, engine, position).
-        self._memory: Floats = np.zeros((2, 0, POSITIONS))
-        self._waiting: Floats = np.zeros((2, 0, POSITIONS))
+        self._memory: Floats = np.zeros((2, 0, DEEPEST))
+        self._waiting: Floats = np.zeros((2, 0, DEEPEST))
         self._now: float | None = None
 
     def observe(self, now: float, drafts: Drafts) -> None:
@@ -60,7 +60,7 @@ class AcceptanceModel:
         if not drafts.owner:
             return
         rows = self._rows(drafts.engines)
-        to = (rows[drafts.owner], np.minimum(drafts.position, POSITIONS - 1))
+        to = (rows[drafts.owner], np.minimum(drafts.position, DEEPEST - 1))
         reached = np.array(drafts.reached, dtype=float)
         self._waiting[0][to] += reached
         self._waiting[1][to] += np.minimum(drafts.accepted, reached)
@@ -81,7 +81,7 @@ class AcceptanceModel:
             self._waiting = np.delete(self._waiting, row, axis=1)
             self._row = {name: r - (r > row) for name, r in self._row.items()}
 
-    def estimate(self, engines: Sequence[str], positions: int = POSITIONS) -> tuple[Floats, Floats]:
+    def estimate(self, engines: Sequence[str], positions: int = DEEPEST) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the conditional acceptance, each as an (engine, position) array.
 
         An engine's own samples weigh against up to `FLEET` of all others together. A position that hardly anyone reached is
@@ -116,7 +116,7 @@ class AcceptanceModel:
     def _rows(self, engines: Sequence[str]) -> NDArray[np.int64]:
         for engine in engines:
             self._row.setdefault(engine, len(self._row))
-        extra = np.zeros((2, len(self._row) - self._memory.shape[1], POSITIONS))
+        extra = np.zeros((2, len(self._row) - self._memory.shape[1], DEEPEST))
         if extra.size:
             self._memory = np.concatenate([self._memory, extra], axis=1)
             self._waiting = np.concatenate([self._waiting, extra], axis=1)

@@ -25,17 +25,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster.acceptance import POSITIONS, Floats
+from cluster.acceptance import Floats
 from cluster.choice import Indices
 from cluster.deltas import Steps
 from cluster.profile import StepTimes
+from cluster.protocol import DEEPEST
 
 FAR, NEAR = 2.0, 0.7  # reach over batch sizes, as a natural logarithm of their ratio
 STEP_NOISE = 0.2  # assumed log deviation of one step's time
 TICK_NOISE = 0.01  # and what averaging over steps does not take away
 DRIFT = 0.02  # log deviation that a measurement gathers in a minute
 RECENT = 15  # ticks of each place whose median counts
-DEPTHS = POSITIONS + 1  # that there are: from 0 on
+DEPTHS = DEEPEST + 1  # that there are: from 0 on
 REFRESH_S = 1.0  # how long the same places may wait to be fitted again
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from cluster.goodput import GoodputPolicy
 from cluster.policy import Policy
@@ -18,7 +19,8 @@ from cluster.scenario import Scenario
 from cluster.simulator import simulate
 
 
-class Result(BaseModel):
+@dataclass(frozen=True)
+class Result:
     """What came out of a scenario."""
 
     name: str
@@ -73,7 +75,7 @@ def main(paths: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for scenario in scenarios:
-        print(json.dumps(evaluate(scenario).model_dump()), flush=True)
+        print(json.dumps(asdict(evaluate(scenario))), flush=True)
     return 0
 
 

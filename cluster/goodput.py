@@ -95,7 +95,7 @@ class GoodputPolicy:
         for name, report in reports.items():
             engine = self._engines.get(name) or self._engines.setdefault(name, _Engine())
             engine.seen_at = now
-            kind, group = Kind.of(name, report), engine.group
+            kind, group = Kind.of(report), engine.group
             if group is None or group.kind != kind:
                 group = self._move(name, engine, kind, report.facts)
             if group not in members:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,9 +31,10 @@ class Kind(NamedTuple):
     max_running: int
 
     @classmethod
-    def of(cls, engine: str, report: EngineReport) -> Kind:
-        """Engines NAME-0, NAME-1, ... (with or without what an actor's name adds) are of the group NAME."""
-        return cls(_group_name(engine), tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
+    def of(cls, report: EngineReport) -> Kind:
+        """Engines NAME-0, NAME-1, ... are of the group NAME."""
+        name = report.engine.rpartition("-")[0]
+        return cls(name, tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
 
     def floors(self) -> tuple[int, ...]:
         """Batch sizes at which a place of the table's grid begins: the padded ones, else eight to an octave."""
@@ -46,11 +45,6 @@ class Kind(NamedTuple):
             grid += range(grid[-1] + step, 2 * grid[-1] + 1, step)
             step *= 2
         return tuple(b for b in grid if b <= self.max_running)
-
-
-@lru_cache(maxsize=10_000)
-def _group_name(engine: str) -> str:
-    return re.sub(r"-\d+(-[0-9a-f]{8}-[0-9a-f]{6})?$", "", engine)
 
 
 class Group:

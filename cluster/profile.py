@@ -57,7 +57,6 @@ class Profile(StepTimes):
     software: str = Field(description="With which versions.")
     model: str = Field(description="Target and draft.")
     method: str = Field("", description="How.")
-    gaps: str = Field("", description="What was not measured, and why.")
     measured: str = Field("", description="When (ISO date).")
 
     @classmethod

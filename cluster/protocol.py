@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-Depth = Annotated[int, Field(ge=0, le=16)]
+DEEPEST = 16
+Depth = Annotated[int, Field(ge=0, le=DEEPEST)]
 BatchSize = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -94,7 +95,7 @@ class Acceptance(Columns):
 class StepCounts(Columns):
     """Decode steps by depth and padded batch size, a row for each pair that ran."""
 
-    depth: tuple[Depth, ...]
+    depth: tuple[Depth, ...] = Field(description="Depth of the steps.")
     batch: tuple[BatchSize, ...] = Field(description="Batch size that was paid for: padded to the CUDA graph where there is one.")
     count: tuple[Count, ...] = Field(description="Steps run.")
     timed: tuple[Count, ...] = Field(description="Steps whose time is known: a decode step came right before.")
@@ -117,7 +118,7 @@ class Applied(Message):
 class RankState(Message):
     """Readback from one tensor-parallel rank's scheduler process."""
 
-    rank: int = Field(ge=0)
+    rank: int = Field(ge=0, description="Its number, from 0.")
     revision: int = Field(ge=0, description="Counts tables put in force in this rank since it started.")
     at_step: int = Field(ge=0, description="Decode steps this rank had launched when it put the last one in force.")
     depth: Depth = Field(description="Depth of the last decode step.")
@@ -149,13 +150,13 @@ class EngineReport(Message):
     engine: str = Field(description="Name of the engine in the configuration.")
     incarnation: int = Field(ge=0, description="When the engine started, in ns since the epoch; counters restart with it.")
     accepted: bool = Field(description="False if the directive was stale or fenced and so ignored.")
-    applied: Applied
-    load: Load
+    applied: Applied = Field(description="The table in force, and whose it is.")
+    load: Load = Field(description="Its requests now.")
     depth: Depth = Field(description="Depth of the last decode step.")
     candidate_depths: tuple[Depth, ...] = Field(description="Depths that the engine can switch to.")
     batch_sizes: tuple[BatchSize, ...] = Field(description="CUDA graph batch sizes that steps are padded to; empty: none.")
-    acceptance: Acceptance
-    steps: StepCounts
+    acceptance: Acceptance = Field(description="Drafts and how many of them were accepted.")
+    steps: StepCounts = Field(description="Decode steps and their times.")
     tokens: int = Field(ge=0, description="Tokens that decode steps yielded, bonus tokens included.")
     requests: int = Field(ge=0, description="Decode steps summed over their requests: tokens / requests is the accept length.")
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")
@@ -168,14 +169,17 @@ class NotServing(Message):
     """What an engine answers to a directive while it cannot take one."""
 
     engine: str = Field(description="Name of the engine in the configuration.")
-    state: Literal["starting", "failed"]
+    state: Literal["starting", "failed"] = Field(description="Whether it will serve, or has given up.")
     detail: str = Field("", description="Progress, or what went wrong.")
 
 
-class ResponseHead(Message):
-    """First item of an engine's answer to a request; the body follows as bytes."""
+EVENT_STREAM = "text/event-stream"
+"""Content type of server-sent events."""
 
-    status: int = Field(200, ge=200, le=599, description="HTTP status.")
+
+class ResponseHead(Message):
+    """First item of an engine's answer to a request; the body follows as bytes. An error comes as an `ApiError` instead."""
+
     media_type: str = Field("application/json", description="Content type of the body.")
 
 

@@ -61,12 +61,11 @@ def reconcile(
             actions.remove[actor.actor] = actor.lost or "it is drained"
             continue
         by_engine[actor.engine].append(actor)
-        if actor.state is None:
-            continue
-        if actor.engine not in wanted:
-            actions.dismiss(actor, "it is no longer wanted")
-        elif not actor.serves_model:
+        if actor.state is not None and actor.engine in wanted and not actor.serves_model:
             actions.dismiss(actor, "it serves another model name")
+    for actor in _unwanted(wanted, living):
+        if actor.actor not in actions.remove:
+            actions.dismiss(actor, "it is no longer wanted")
 
     down = {name for name in wanted if not any(actor.up for actor in by_engine[name])}
     room = len(wanted) + surge - sum(map(len, by_engine.values()))
@@ -90,3 +89,20 @@ def reconcile(
         if not new and name not in waiting and all(a.actor in actions.remove for a in by_engine[name]):
             actions.create.append(spec)
     return actions
+
+
+def _unwanted(wanted: Collection[str], living: Sequence[Living]) -> list[Living]:
+    """Those of the engines that are no longer wanted that can go now.
+
+    While others are to come in their place, as after engines got other names or sizes, they serve on: one at a time goes,
+    and only if those that are to come wait for its GPUs.
+    """
+    rest = [actor for actor in living if actor.engine not in wanted and actor.state is not None]
+    missing = set(wanted) - {actor.engine for actor in living if actor.state == "serving"}
+    if not missing or any(not actor.serves_model for actor in rest):
+        return rest
+    useless = [actor for actor in rest if not actor.served]
+    useful = sorted((actor for actor in rest if actor.served), key=lambda actor: actor.state == "serving")
+    all_wait = missing <= {actor.engine for actor in living if actor.state == "waiting"}
+    one_goes = useless or any(actor.state == "draining" or actor.lost for actor in rest)
+    return useless + (useful[:1] if all_wait and not one_goes else [])

@@ -26,7 +26,7 @@ import numpy as np
 
 from cluster.choice import expected_tokens
 from cluster.policy import Plan, Policy
-from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepCounts
+from cluster.protocol import DEEPEST, Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepCounts
 from cluster.scenario import Scenario
 
 
@@ -98,9 +98,9 @@ class World:
         return max(self.steps(engine, phase, batch).values(), key=lambda step: step.tokens / step.seconds)
 
 
-def padded(acceptance: tuple[float, ...], positions: int = 16) -> tuple[float, ...]:
+def padded(acceptance: tuple[float, ...]) -> tuple[float, ...]:
     """The last value holds for deeper positions."""
-    return (*acceptance, *[acceptance[-1]] * positions)[:positions]
+    return (*acceptance, *[acceptance[-1]] * DEEPEST)[:DEEPEST]
 
 
 @dataclass

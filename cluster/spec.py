@@ -71,7 +71,7 @@ def engine_of(actor: str) -> str:
 class GroupSpec(Message):
     """Engines that are alike, called NAME-0, NAME-1, and so on."""
 
-    name: str
+    name: str = Field(description="What its engines' names begin with; unique in an application.")
     count: int = Field(ge=0, description="Engines in the group, unless the controller's settings say otherwise.")
     engine: EngineSpec = Field(description="What they are made of; each gets a name of its own.")
 

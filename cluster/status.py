@@ -37,7 +37,7 @@ class EngineStatus(Message):
 class FleetStatus(Message):
     """All engines of the application."""
 
-    mode: Mode
+    mode: Mode = Field(description="auto, on or off; see the controller's settings.")
     controller: int = Field(description="Incarnation of the controller, in ns since the epoch.")
     namespace: str = Field(description="Ray namespace of the engine actors.")
     served_model_name: str = Field(description="Name of the model, as clients ask for it.")

@@ -11,6 +11,8 @@ import hmac
 import socket
 import struct
 
+from pydantic import Field
+
 from cluster.protocol import ApiError, Message, ResponseHead
 
 Piece = ResponseHead | ApiError | bytes
@@ -36,15 +38,14 @@ _NOTICE_A_LOST_HOST = [
 class Address(Message):
     """Where an engine takes requests."""
 
-    host: str
-    port: int
-    key: str
-    """Shows that who asks has it from the engine's actor."""
+    host: str = Field(description="Address of its node.")
+    port: int = Field(description="TCP port.")
+    key: str = Field(description="Shows that who asks has it from the engine's actor.")
 
 
 class _Ask(Message):
-    key: str
-    route: str
+    key: str = Field(description="That of the engine's address.")
+    route: str = Field(description="Which of OpenAI's routes, as in `serve_app.requests.ROUTES`.")
 
 
 class RefusedError(Exception):

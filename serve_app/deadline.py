@@ -20,15 +20,9 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time() + seconds
-        self._timer = self._loop.call_at(self._at, self._expire)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         self._waiting: asyncio.Task[object] | None = None
         self._expired = False
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self._at - self._loop.time())
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """The result of `awaitable`; one at a time.

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from cluster.line import FullError, Line
-from cluster.protocol import ApiError, ResponseHead
+from cluster.protocol import EVENT_STREAM, ApiError, ResponseHead
 from cluster.router import Place, Router
 from cluster.snapshot import EngineSnapshot, Snapshot
 from cluster.wire import Address, Piece
@@ -27,8 +28,11 @@ from serve_app.settings import DoorSettings
 
 _LOG = logging.getLogger(__name__)
 
-EVENT_STREAM = "text/event-stream"
+SYNC_EVERY_S = 0.2  # between two snapshots
 DONE = b"data: [DONE]\n\n"
+_BROKE_OFF = ApiError(status=502, message="the stream broke off", type="server_error", code="engine_failed")
+NO_CONTROLLER = (RayError, RayServeException)
+"""What a call to the controller raises where there is none. Serve's own errors are none of Ray's."""
 
 
 class Metrics(Protocol):
@@ -40,11 +44,10 @@ class Metrics(Protocol):
 class Gateway:
     """Keeps a snapshot of the fleet and sends each request to one of its engines."""
 
-    def __init__(self, controller: Any, metrics: Metrics, sync_every_s: float = 0.2) -> None:
+    def __init__(self, controller: Any, metrics: Metrics) -> None:
         """`controller` is the handle of the controller's deployment; `metrics` is told what is in hand."""
         self._controller = controller
         self._metrics = metrics
-        self._sync_every_s = sync_every_s
         self._settings = DoorSettings()
         self._router = Router()
         self._line: Line[Place] = Line()
@@ -61,10 +64,10 @@ class Gateway:
             asked_at = time.monotonic()
             try:
                 self._take(await self._controller.snapshot.remote(), asked_at)
-            except RayError as error:
+            except NO_CONTROLLER as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
             self._metrics.observe(self._router.in_flight, len(self._line))
-            await asyncio.sleep(self._sync_every_s)
+            await asyncio.sleep(SYNC_EVERY_S)
 
     def _take(self, fleet: Snapshot, asked_at: float) -> None:
         self._fleet = fleet
@@ -104,7 +107,7 @@ class Gateway:
         try:
             head, pieces = await self._first_answer(request, route, body, session, deadline)
         except DeadlineError:
-            raise RequestError(_too_late(deadline)) from None
+            raise RequestError(self._too_late(deadline)) from None
         except BaseException:
             deadline.cancel()
             raise
@@ -178,7 +181,7 @@ class Gateway:
         except EngineLostError as broken:
             error = broken.error
         except DeadlineError:
-            error = _too_late(deadline)
+            error = self._too_late(deadline)
         finally:
             deadline.cancel()
             await pieces.aclose()
@@ -186,7 +189,13 @@ class Gateway:
             if error:
                 raise RequestError(error)
         elif error or not last.endswith(DONE):
-            yield errors.event(error or ApiError(status=502, message="the stream broke off", type="server_error"))
+            yield errors.event(error or _BROKE_OFF)
+
+    def _too_late(self, deadline: Deadline) -> ApiError:
+        most = self._settings.max_timeout_s
+        advice = f"allow more by the header {headers.TIMEOUT}" if deadline.seconds < most else "no request may take longer"
+        message = f"not answered within {deadline.seconds:g} s; {advice}"
+        return ApiError(status=504, message=message, type="server_error", code="deadline_exceeded")
 
     async def _address(self, engine: EngineSnapshot) -> Address:
         if engine.actor not in self._addresses:
@@ -210,11 +219,6 @@ def _full(settings: DoorSettings) -> ApiError:
         code="fleet_full",
         retry_after_s=math.ceil(settings.queue_timeout_s),
     )
-
-
-def _too_late(deadline: Deadline) -> ApiError:
-    message = f"not answered within {deadline.seconds:g} s; allow more by the header {headers.TIMEOUT}"
-    return ApiError(status=504, message=message, type="server_error", code="deadline_exceeded")
 
 
 def _affinity(request: Request, session: str | None, chars: int) -> bytes | None:

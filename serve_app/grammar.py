@@ -7,13 +7,16 @@ import re
 from typing import Any
 
 MAX_PATTERN_CHARS = 512
-MAX_PATTERN_STATES = 4096
+MAX_PATTERN_STATES = 1024
 MAX_SCHEMA_BYTES = 32 << 10
 MAX_SCHEMA_DEPTH = 24
 MAX_SCHEMA_COUNT = 1024
 
 _COUNT = re.compile(r"(min|max)(Items|Length|Properties|Contains)$")
 _REPEAT = re.compile(r"\{(\d{0,9})(,?)(\d{0,9})\}")
+_TOKEN = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])+\]|.", re.DOTALL)  # an escape, a class of characters, or one character
+_AMBIGUOUS = re.compile(r"\(\?(#|[a-zA-Z-]*x)|\[\^?\]")
+"""Comments, and classes that begin with a bracket: engines differ in where these end, so repetitions could hide in them."""
 
 
 def check_pattern(pattern: str) -> str:
@@ -28,13 +31,32 @@ def check_pattern(pattern: str) -> str:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
-    # The product of all counts bounds what nested repetitions unfold into.
-    states = len(pattern)
-    for low, _, high in _REPEAT.findall(pattern):
-        states *= max(1, int(low or 0), int(high or 0))
-        if states > MAX_PATTERN_STATES:
-            raise ValueError(f"the pattern's repetitions unfold into more than {MAX_PATTERN_STATES} states")
+    if _AMBIGUOUS.search(pattern):
+        raise ValueError("a pattern has no comments, and no class of characters that begins with ]")
+    if _states(pattern) > MAX_PATTERN_STATES:
+        raise ValueError(f"the pattern's repetitions unfold into more than {MAX_PATTERN_STATES} states")
     return pattern
+
+
+def _states(pattern: str) -> int:
+    """How many states a pattern unfolds into, at most: what stands side by side adds up, a repetition multiplies."""
+    groups: list[list[int]] = [[0]]  # sizes of the parts of each group that is open; the first is there to be repeated
+    at = 0
+    while at < len(pattern):
+        repeat = _REPEAT.match(pattern, at)
+        token = repeat or _TOKEN.match(pattern, at)
+        assert token is not None
+        if repeat:
+            groups[-1][-1] *= max(1, int(repeat[1] or 0), int(repeat[3] or 0))
+        elif token[0] == "(":
+            groups.append([0])
+        elif token[0] == ")":
+            size = max(1, sum(groups.pop()))
+            groups[-1].append(size)
+        else:
+            groups[-1].append(1)
+        at = token.end()
+    return sum(groups[0])
 
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:

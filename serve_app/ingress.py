@@ -5,6 +5,7 @@ No postponed annotations here: FastAPI could not resolve them behind `serve.ingr
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,17 +13,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from ray import serve
-from ray.exceptions import RayError
 
-from cluster.protocol import Message
+from cluster.protocol import EVENT_STREAM, Message
 from cluster.settings import Mode
 from cluster.status import FleetStatus
 from serve_app import errors, guard, headers, openapi, sse
-from serve_app.gateway import EVENT_STREAM, Gateway, unavailable
+from serve_app.gateway import NO_CONTROLLER, Gateway, unavailable
 from serve_app.guard import Guard
 from serve_app.metrics import DoorMetrics
 from serve_app.requests import ChatRequest, CompletionRequest
 from serve_app.settings import DoorSettings
+
+_LOG = logging.getLogger(__name__)
 
 app = FastAPI(title="specfleet", docs_url=None, redoc_url=None)
 errors.install(app)
@@ -53,12 +55,30 @@ class Ingress:
         self._controller = controller
         self._gateway = Gateway(controller, DoorMetrics())
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
+        self._configured = False
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Follow a new `user_config`. A wrong one is refused, and the one before holds on."""
-        settings = DoorSettings.model_validate(user_config)
-        self.app.state.guard = Guard(settings)  # type: ignore[attr-defined]
+        """Follow a new `user_config`.
+
+        A wrong one is refused: the one before holds on, and the log says why. It raises only when there is none before,
+        since Serve answers an error here by replacing all replicas, again and again.
+        """
+        try:
+            settings = DoorSettings.model_validate(user_config)
+            guard = Guard(settings)
+        except ValueError as error:
+            if not self._configured:
+                raise
+            _LOG.error("user_config refused: %s", error)
+            return
+        self.app.state.guard = guard  # type: ignore[attr-defined]  # each replica has an `app` of its own, from Serve
         self._gateway.configure(settings)
+        self._configured = True
+
+    def check_health(self) -> None:
+        """Let Serve replace a replica that fetches no snapshots any more: none ever should stop."""
+        if self._syncing.done():
+            self._syncing.result()
 
     # -- HTTP --
 
@@ -96,8 +116,8 @@ class Ingress:
         session, timeout_s = headers.session(request.headers), headers.timeout_s(request.headers)
         head, pieces = await self._gateway.answer(route, await request.body(), session, timeout_s)
         if head.media_type == EVENT_STREAM:
-            return StreamingResponse(pieces, head.status, media_type=head.media_type)
-        return Response(b"".join([piece async for piece in pieces]), head.status, media_type=head.media_type)
+            return StreamingResponse(pieces, media_type=head.media_type)
+        return Response(b"".join([piece async for piece in pieces]), media_type=head.media_type)
 
     # -- handle methods: no HTTP in between. `session` and `timeout_s` are what the headers are to HTTP clients. --
 
@@ -131,7 +151,7 @@ class Ingress:
         """Every engine: state, load, the directive applied and why, acceptance."""
         try:
             status: FleetStatus = await self._controller.status.remote()
-        except RayError as error:
+        except NO_CONTROLLER as error:
             raise errors.RequestError(unavailable("there is no controller at the moment")) from error
         return status
 
@@ -139,7 +159,7 @@ class Ingress:
         """Switch the whole fleet to auto, on or off."""
         try:
             await self._controller.set_mode.remote(mode)
-        except RayError as error:
+        except NO_CONTROLLER as error:
             raise errors.RequestError(unavailable("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
-from cluster.protocol import Message
+from cluster.protocol import EVENT_STREAM, Message
 from serve_app.headers import SESSION, TIMEOUT
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -23,16 +23,16 @@ _bodies: list[type[BaseModel]] = []
 class ErrorDetail(Message):
     """What was wrong."""
 
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+    message: str = Field(description="What was wrong, and what to do.")
+    type: str = Field(description="OpenAI's error type.")
+    param: str | None = Field(description="The field at fault, if one is.")
+    code: str | None = Field(description="OpenAI's error code, if it has one.")
 
 
 class ErrorBody(Message):
     """An error in OpenAI's format."""
 
-    error: ErrorDetail
+    error: ErrorDetail = Field(description="The error.")
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def answers(model: type[BaseModel]) -> dict[str, Any]:
         _header(TIMEOUT, {"type": "number", "exclusiveMinimum": 0}, "Seconds that the request may take."),
         _header(SESSION, {"type": "string"}, "Requests of one session go to the same engine, whose cache they share."),
     ]
-    streamed = {"text/event-stream": {"schema": {"type": "string"}}}
+    streamed = {EVENT_STREAM: {"schema": {"type": "string"}}}
     arguments["responses"] = {
         200: {"description": "OpenAI's answer", "content": {"application/json": {"schema": {"type": "object"}}, **streamed}},
         **_errors(400, 401, 404, 413, 429, 502, 503, 504),

@@ -22,7 +22,9 @@ class DoorSettings(Message):
     )
     max_body_bytes: int = Field(4 << 20, ge=1, description="Largest body of a request, in bytes; a larger one gets 413.")
     default_timeout_s: float = Field(600.0, gt=0, description="How long a request may take that names no timeout, in seconds.")
-    max_timeout_s: float = Field(3600.0, gt=0, description="Longest timeout that a request may name, in seconds.")
+    max_timeout_s: float = Field(
+        3600.0, gt=0, description="Longest timeout of a request, in seconds; who asks for more gets this."
+    )
     max_in_flight: int | None = Field(
         None, ge=1, description="Most requests of one engine, running or waiting. Default: 1.5 times what it decodes at once."
     )

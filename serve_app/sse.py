@@ -31,4 +31,6 @@ async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
 
 
 def _error(error: dict[str, Any]) -> ApiError:
-    return ApiError(status=502, message=str(error.get("message", error)), type="server_error", code="stream_failed")
+    """The error that `errors.event` wrote. An event has no status, but the rest of an error tells it."""
+    refused, late = error["type"] == "invalid_request_error", error["code"] == "deadline_exceeded"
+    return ApiError(status=400 if refused else 504 if late else 502, **error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator
@@ -29,6 +30,7 @@ from workers.plugin import COUNTERS_ENV
 from workers.report import counted
 
 READ_BACK_S = 10.0
+WATCH_EVERY_S = 0.1
 
 
 class DirectedEngine:
@@ -39,12 +41,14 @@ class DirectedEngine:
 
         Raises:
             FileNotFoundError, ValueError: for a spec that cannot be served.
-            RuntimeError: if the patch is not in force in every rank.
+            RuntimeError: if SGLang does not start, with the reason, or the patch is not in force in every rank.
         """
         self.spec = spec
         self.incarnation = time.time_ns()
         folder = Path(tempfile.mkdtemp(prefix="specfleet-", dir="/dev/shm"))
         os.environ[COUNTERS_ENV] = str(folder)
+        # SGLang and FlashInfer compile kernels by `ninja`, which is installed beside Python but need not be on the path.
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         try:
             arguments = sglang_arguments(spec, folder)
             known = startup_profile.known(spec)
@@ -53,7 +57,11 @@ class DirectedEngine:
             import sglang
 
             progress.note("loading the model")
-            self._engine = sglang.Engine(**arguments)
+            try:
+                self._engine = sglang.Engine(**arguments)
+            except (Exception, SystemExit) as error:
+                # SGLang raises no more than that a process ended.
+                raise RuntimeError(progress.failure() or str(error)) from error
             self._ranks = _readers(folder, spec.tensor_parallel)
             self._facts = get_facts(folder)
         finally:
@@ -98,7 +106,7 @@ class DirectedEngine:
         await self._push()
         return self.report(accepted)
 
-    async def watch(self, check_every_s: float = 0.1) -> None:
+    async def watch(self) -> None:
         """Fall back when the lease runs out, for as long as the engine lives.
 
         Raises:
@@ -109,7 +117,7 @@ class DirectedEngine:
                 raise RuntimeError(f"{self.spec.name}: processes {ended} ended")
             if self._lease.expire(time.monotonic()):
                 await self._push()
-            await asyncio.sleep(check_every_s)
+            await asyncio.sleep(WATCH_EVERY_S)
 
     async def _push(self) -> None:
         """Bring the schedulers to the table that holds."""

@@ -7,6 +7,8 @@ import time
 import uuid
 from typing import Any
 
+WITHIN_S = 5.0  # a probe's token
+
 
 class Health:
     """Counts clients' requests, and generates tokens that are none's."""
@@ -21,7 +23,7 @@ class Health:
         taken = self._tokenizer.rid_to_state
         return len(taken) - sum(rid in taken for rid in tuple(self._probes))
 
-    async def probe(self, within_s: float = 5.0) -> None:
+    async def probe(self) -> None:
         """Return once the engine has shown that it generates: by a token of the probe's own, or, where SGLang leaves
         a health check's request out because it is busy with others, by anything that came back for them.
 
@@ -40,8 +42,8 @@ class Health:
         self._probes.add(rid)
         try:
             while not first.done() and not (busy and self._tokenizer.last_receive_tstamp > began):
-                if time.time() > began + within_s:
-                    raise TimeoutError(f"no token within {within_s:g} s")
+                if time.time() > began + WITHIN_S:
+                    raise TimeoutError(f"no token within {WITHIN_S:g} s")
                 busy = busy or self.in_flight > 0
                 await asyncio.sleep(0.05)
             if first.done():

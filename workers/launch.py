@@ -7,6 +7,7 @@ import json
 import runpy
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def known_arguments() -> frozenset[str]:
     """
     package = importlib.util.find_spec("sglang")
     if package is None or package.origin is None:
-        raise RuntimeError("sglang is not installed; run `pip install sglang==0.5.23`")
+        raise RuntimeError("sglang is not installed; install specfleet by pip, which brings the version that it needs")
     path = Path(package.origin).parent / "srt" / "arg_groups" / "field_order.py"
     return frozenset(runpy.run_path(str(path))["POSITIONAL_FIELD_ORDER"])
 
@@ -60,7 +61,7 @@ def check_server_args(names: Iterable[str]) -> None:
     """
     names = set(names)
     if unknown := names - known_arguments():
-        raise ValueError(f"server_args: SGLang 0.5.23 has no argument {', '.join(sorted(unknown))}")
+        raise ValueError(f"server_args: SGLang {version('sglang')} has no argument {', '.join(sorted(unknown))}")
     if owned := names & OWNED.keys():
         raise ValueError("server_args: " + "; ".join(f"{name} follows from {OWNED[name]}" for name in sorted(owned)))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.protocol import ApiError, ResponseHead
+from cluster.protocol import EVENT_STREAM, ApiError, ResponseHead
 from cluster.wire import Piece
 
 _NO_TOKEN_LEFT = "Grammar accept_token failed"
@@ -49,7 +49,7 @@ class OpenAIRoutes:
             return
         response = await serving.handle_request(request, None)
         if hasattr(response, "body_iterator"):
-            yield ResponseHead(media_type="text/event-stream")
+            yield ResponseHead(media_type=EVENT_STREAM)
             async with aclosing(response.body_iterator) as chunks:
                 async for chunk in chunks:
                     if broken := _broken(chunk):

@@ -6,6 +6,7 @@ SGLang only logs a plugin that fails, so nothing here is proof: the actor proves
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 COUNTERS_ENV = "SPECFLEET_COUNTERS"
@@ -24,12 +25,38 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker", _create_worker, HookType.AROUND)
+    HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.__init__", _start, HookType.AROUND)
     HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.set_internal_state", _set_internal_state, HookType.AROUND)
+    model = "sglang.srt.configs.model_config.ModelConfig"
+    HookRegistry.register(f"{model}._derive_context_length", _derive_context_length, HookType.AROUND)
     grammar = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
     HookRegistry.register(f"{grammar}.apply_vocab_mask", _apply_vocab_mask, HookType.AROUND)
     if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
         module = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
         HookRegistry.register(f"{module}.EagleDraftExtendInputBuffers.share_buffers", _share_buffers, HookType.AROUND)
+
+
+def _start(original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+    """Note why a scheduler fails to start: SGLang writes it to this process's log alone."""
+    from workers import progress
+
+    try:
+        original(scheduler, *args, **kwargs)
+    except Exception as error:
+        progress.fail(error)
+        raise
+
+
+def _derive_context_length(original: Any, config: Any, context_length: int | None) -> None:
+    """Let a draft follow its target to the end of the target's context.
+
+    Published EAGLE-3 drafts name the length that they were trained at, 2,048 tokens, and SGLang would refuse them. Further on
+    they draft worse, which is measured like anything else.
+    """
+    from sglang.srt.environ import envs
+
+    with envs.SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN.override(True) if config.is_draft_model else nullcontext():
+        original(config, context_length)
 
 
 def _share_buffers(original: Any, buffers: Any, *, exclude: Any = ()) -> None:

@@ -58,7 +58,7 @@ def known(spec: EngineSpec) -> StepTimes | None:
     return Profile.load(str(path)) if path.exists() else None
 
 
-async def measure(engine: Profiled, within_s: float = WITHIN_S) -> StepTimes:
+async def measure(engine: Profiled) -> StepTimes:
     """Time each depth at batch sizes from the smallest to the largest, until the time is up; keep the result for next time.
 
     Contexts are short, so that much can be measured: the cost model learns from real traffic what longer ones add.
@@ -68,10 +68,10 @@ async def measure(engine: Profiled, within_s: float = WITHIN_S) -> StepTimes:
     for batch in _spread(engine.counters().sizes.tolist()):
         async with _busy(engine, batch):
             for depth in engine.spec.candidate_depths:
-                ms = await _step_ms(engine, depth, batch, until=min(began + within_s, time.monotonic() + PLACE_S))
+                ms = await _step_ms(engine, depth, batch, until=min(began + WITHIN_S, time.monotonic() + PLACE_S))
                 if ms is not None:
                     step_ms.setdefault(depth, {})[batch] = ms
-        if time.monotonic() > began + within_s:
+        if time.monotonic() > began + WITHIN_S:
             break
     await engine.follow(engine.spec.fallback)
     _LOG.info("%s measured its step times in %.1f s: %s", engine.spec.name, time.monotonic() - began, step_ms)

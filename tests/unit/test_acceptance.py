@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.acceptance import POSITIONS, AcceptanceModel
+from cluster.acceptance import AcceptanceModel
 from cluster.deltas import Drafts
+from cluster.protocol import DEEPEST
 
 TICK_S = 0.2
 
@@ -118,7 +119,7 @@ def test_an_engine_that_is_no_more_is_forgotten() -> None:
     assert fleet.mean("c")[0] == pytest.approx(0.5, abs=0.05)
 
 
-counts = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), min_size=1, max_size=POSITIONS)
+counts = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), min_size=1, max_size=DEEPEST)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), counts), max_size=6))

@@ -14,12 +14,12 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from cluster import wire
-from cluster.protocol import ApiError, Load, ResponseHead
+from cluster.protocol import EVENT_STREAM, ApiError, Load, ResponseHead
 from cluster.snapshot import EngineSnapshot, Snapshot
 from cluster.wire import Address
 from serve_app import gateway as module
 from serve_app.errors import RequestError
-from serve_app.gateway import EVENT_STREAM, Gateway
+from serve_app.gateway import Gateway
 from serve_app.settings import DoorSettings
 
 PLAIN = json.dumps({"model": "tiny", "prompt": "a"}).encode()

@@ -18,7 +18,6 @@ class Body(BaseModel):
     prompt: str | list[int] | list[list[int]]
     stop_token_ids: list[int] | None = None
     min_p: float | None = None
-    rid: str | None = None
 
 
 class Serving:

@@ -135,6 +135,43 @@ def test_engines_of_another_model_name_are_drained_together() -> None:
     assert decided(reconcile(WANTED, there)) == ([], ["e-0-old", "e-1-old", "e-2-old"], [])
 
 
+def test_engines_of_other_names_serve_until_those_in_their_place_do() -> None:
+    there = [actor("x-0"), actor("x-1")]
+    wanted = {name: WANTED[name] for name in ("e-0", "e-1")}
+    assert decided(reconcile(wanted, there)) == (["e-0", "e-1"], [], [])
+    starting = [actor(name, state="starting", served=False) for name in wanted]
+    assert decided(reconcile(wanted, there + starting)) == ([], [], [])
+    assert decided(reconcile(wanted, [*there, actor("e-0"), starting[1]])) == ([], [], [])
+    assert decided(reconcile(wanted, [*there, actor("e-0"), actor("e-1")])) == ([], ["x-0-new", "x-1-new"], [])
+
+
+def test_engines_of_other_names_make_way_one_at_a_time_for_those_that_wait_for_their_gpus() -> None:
+    """Four engines of one GPU become two of two, on four GPUs."""
+    wanted = {name: WANTED[name] for name in ("e-0", "e-1")}
+    there = [actor(f"x-{i}") for i in range(4)]
+    serving = []
+    for _ in range(40):
+        actions = reconcile(wanted, there)
+        after = []
+        for a in there:
+            if a.actor in actions.remove:
+                continue
+            state, drained = a.state, a.state == "draining"
+            if a.actor in actions.drain:
+                state = "draining"
+            elif state == "starting":
+                state = "serving"
+            after.append(Living(a.actor, a.engine, state, a.current, served=a.served or state == "serving", drained=drained))
+        free = 4 - sum(1 if a.engine.startswith("x") else 2 for a in after if a.state != "waiting")
+        for i, a in enumerate(after):
+            if a.state == "waiting" and free >= 2:
+                after[i], free = Living(a.actor, a.engine, "starting", served=False), free - 2
+        there = after + [actor(s.name, state="waiting", served=False) for s in actions.create]
+        serving.append(sum(1 if a.engine.startswith("x") else 2 for a in there if a.state == "serving"))
+    assert {a.engine for a in there} == {"e-0", "e-1"}
+    assert min(serving) >= 2, f"GPUs that serve: {serving}"
+
+
 def test_an_adopted_engine_is_judged_only_once_it_was_heard() -> None:
     there = [old("e-0", state=None), old("e-1"), actor("x-0", state=None), actor("e-2")]
     assert decided(reconcile(WANTED, there)) == ([], [], [])

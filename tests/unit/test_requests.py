@@ -34,6 +34,17 @@ def read(body: dict[str, Any]) -> Any:
         },
         {"prompt": ["a", "b"], "stream": True, "stream_options": {"include_usage": True}},
         {"prompt": [1, 2, 3]},
+        {**PROMPT, "best_of": 1},
+        {**PROMPT, "regex": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+        {**PROMPT, "regex": "\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}Z"},
+        {
+            "messages": [
+                *MESSAGES["messages"],
+                # What openai's client makes of an answer's message.
+                {"role": "assistant", "content": "b", "refusal": None, "annotations": None, "audio": None, "function_call": None},
+                *MESSAGES["messages"],
+            ]
+        },
         {"prompt": [[1, 2], [3]]},
         {**PROMPT, "regex": "[a-z]{1,40}", "user": "me", "metadata": {"a": "b"}, "store": False, "service_tier": "auto"},
         {
@@ -112,6 +123,10 @@ def deep(levels: int) -> dict[str, Any]:
     [
         schema(type="array", minItems=10**9),
         schema(type="string", pattern="((a{50}){50}){50}"),
+        schema(type="string", pattern="(a{33}){32}"),
+        schema(type="string", pattern="(a{600}|b{600})"),
+        schema(type="string", pattern="[](a{99}){99}]"),
+        schema(type="string", pattern="(?#[)(a{99}){99}(?#])"),
         schema(patternProperties={"(": {}}),
         schema(**deep(40)),
         schema(enum=["x" * 40_000]),

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from serve_app import sse
+from cluster.protocol import ApiError
+from serve_app import errors, sse
 from serve_app.errors import RequestError
 
 STREAM = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\ndata: [DONE]\n\n'
@@ -26,6 +27,15 @@ def test_events_survive_any_cut(cut: int) -> None:
     assert [event["choices"][0]["text"] for event in decode(STREAM, cut)] == ["a", "b"]
 
 
-def test_an_error_event_is_raised() -> None:
-    with pytest.raises(RequestError, match="engine lost"):
-        decode(b'data: {"error":{"message":"engine lost"}}\n\n', 1000)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(status=502, message="engine lost", type="server_error", code="engine_lost"),
+        ApiError(status=504, message="too late", type="server_error", code="deadline_exceeded"),
+        ApiError(status=400, message="no text fits"),
+    ],
+)
+def test_an_error_event_is_raised_as_it_was(error: ApiError) -> None:
+    with pytest.raises(RequestError) as raised:
+        decode(errors.event(error), 1000)
+    assert raised.value.error == error

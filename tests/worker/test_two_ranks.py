@@ -16,8 +16,6 @@ from tests.worker.bench import DEVICE, Bench, bench
 
 SWITCHES = int(os.environ.get("SPECFLEET_TEST_SWITCHES", "60"))
 
-
-# Also on machines where hosts share their NVSwitch, as in configs/eight-gpus.yaml.
 DEPTHS = (0, 1, 3)
 
 

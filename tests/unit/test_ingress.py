@@ -1,0 +1,50 @@
+"""What an ingress replica does with a `user_config`, without Serve around it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serve_app.guard import Guard
+from serve_app.ingress import Ingress
+from serve_app.settings import DoorSettings
+
+
+@pytest.fixture
+def replica() -> Any:
+    followed: list[DoorSettings] = []
+    app = SimpleNamespace(state=SimpleNamespace(guard=None))
+    return SimpleNamespace(app=app, followed=followed, _gateway=SimpleNamespace(configure=followed.append), _configured=False)
+
+
+async def reconfigure(replica: Any, **user_config: Any) -> None:
+    await Ingress.func_or_class.reconfigure(replica, user_config)
+
+
+wrong_configs = pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"max_body_byte": 1}, "max_body_byte"),
+        ({"queue_length": -1}, "queue_length"),
+        ({"api_keys": {"file": "/no/such/file"}}, "/no/such/file"),
+    ],
+)
+
+
+@wrong_configs
+async def test_a_wrong_config_is_refused_and_the_one_before_holds_on(
+    replica: Any, wrong: dict[str, Any], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await reconfigure(replica, max_body_bytes=7)
+    await reconfigure(replica, **wrong)
+    assert [settings.max_body_bytes for settings in replica.followed] == [7]
+    assert isinstance(replica.app.state.guard, Guard)
+    assert replica.app.state.guard.max_body_bytes == 7
+    assert named in caplog.text
+
+
+@wrong_configs
+async def test_a_replica_that_starts_with_a_wrong_config_fails(replica: Any, wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        await reconfigure(replica, **wrong)
+    assert replica.app.state.guard is None
