@@ -68,7 +68,7 @@ class EngineActor:
         except (Exception, SystemExit) as error:
             # The actor stays to say what it was; the controller removes it, and tries again later.
             _LOG.exception("engine %s failed to start", self._spec.name)
-            self._failure = f"{type(error).__name__}: {error}"
+            self._failure = str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
             return
         self._engine = engine
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.attention.intel_amx_backend import IntelAMXAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessor
@@ -13,7 +12,6 @@ from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.speculative import eagle_utils
 from sglang.srt.speculative.draft_utils import DraftBackendFactory
 from torch import Tensor
-from xgrammar import apply_token_bitmask_inplace
 
 from workers.cpu import sampling
 from workers.cpu.exact import fill_rows
@@ -25,7 +23,6 @@ def apply() -> None:
     _use_amx_backend_without_amx()
     _sample_when_verifying()
     _keep_products_exact()
-    _constrain_answers()
 
 
 def _use_amx_backend_without_amx() -> None:
@@ -60,9 +57,3 @@ def _keep_products_exact() -> None:
 
     UnquantizedLinearMethod.apply = exact_linear
     LogitsProcessor._compute_lm_head = exact_lm_head
-
-
-def _constrain_answers() -> None:
-    """SGLang masks the logits of a JSON answer on GPUs alone, and its scheduler ends where it cannot. xgrammar's own kernel
-    takes a CPU's logits."""
-    XGrammarGrammarBackend.apply_vocab_mask = staticmethod(apply_token_bitmask_inplace)
