@@ -7,11 +7,8 @@ for one that hangs.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Protocol
-
 from cluster.protocol import DepthTable
-from cluster.spec import EngineSpec
+from workers.engine import DirectedEngine
 
 SAMPLING: tuple[dict[str, float], ...] = (
     {},
@@ -22,17 +19,8 @@ SAMPLING: tuple[dict[str, float], ...] = (
 PROMPT, TOKENS = 16, 4
 
 
-class WarmedUp(Protocol):
-    """A `DirectedEngine` that serves nobody yet."""
-
-    spec: EngineSpec
-
-    async def follow(self, table: DepthTable) -> None: ...
-    def generate(self, input_ids: list[list[int]], max_new_tokens: int, **sampling: float) -> asyncio.Future[Any]: ...
-
-
-async def warm_up(engine: WarmedUp) -> None:
-    """Generate in each way of sampling, with and without a draft."""
+async def warm_up(engine: DirectedEngine) -> None:
+    """Generate in each way of sampling, with and without a draft. The engine serves nobody yet."""
     for depth in (0, max(engine.spec.candidate_depths)):
         await engine.follow(DepthTable(depth_by_batch={1: depth}))
         for sampling in SAMPLING:
