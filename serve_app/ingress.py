@@ -65,13 +65,13 @@ class Ingress:
         """
         try:
             settings = DoorSettings.model_validate(user_config)
-            guard = Guard(settings)
+            new_guard = Guard(settings)
         except ValueError as error:
             if not self._configured:
                 raise
             _LOG.error("user_config refused: %s", error)
             return
-        self.app.state.guard = guard  # type: ignore[attr-defined]  # each replica has an `app` of its own, from Serve
+        self.app.state.guard = new_guard  # type: ignore[attr-defined]  # each replica has an `app` of its own, from Serve
         self._gateway.configure(settings)
         self._configured = True
 
