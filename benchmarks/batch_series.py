@@ -16,7 +16,7 @@ from datetime import datetime
 from math import ceil
 from pathlib import Path
 
-from cluster.profile import Profile
+from cluster.messages.profile import Profile
 
 TOKENS = 2  # accept length
 MAX_RUNNING = 128

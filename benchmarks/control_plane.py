@@ -16,9 +16,10 @@ import itertools
 import statistics
 import time
 
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.spec import EngineSpec
-from workers.engine import DirectedEngine
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.spec import EngineSpec
+from workers.directed_engine import DirectedEngine
 
 BATCH = 8
 TICK_S = 0.2  # the controller's

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shapes import llama_8b_pair
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.spec import EngineSpec
-from workers.draft_modes import SKIPPED_EXTEND_ENV, WHOLE_EXTEND_ENV
-from workers.engine import DirectedEngine
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.spec import EngineSpec
+from workers.directed_engine import DirectedEngine
 from workers.hardware import hardware
+from workers.sglang_patch.draft_modes import SKIPPED_EXTEND_ENV, WHOLE_EXTEND_ENV
 
 CONTEXT = 512
 STEPS = 32
@@ -198,7 +199,7 @@ def _plain_engine(spec: EngineSpec, folder: Path) -> Any:
     """An engine that never speculates."""
     import sglang
 
-    from workers.launch import sglang_arguments
+    from workers.sglang_patch.server_args import sglang_arguments
 
     arguments = {key: value for key, value in sglang_arguments(spec, folder).items() if not key.startswith("speculative_")}
     return sglang.Engine(**arguments)

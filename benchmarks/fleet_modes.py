@@ -26,7 +26,7 @@ import yaml
 
 from benchmarks.serving import document, fleet, new_tokens, url
 from benchmarks.shapes import served_8b
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 from workers.hardware import hardware
 
 MODES = ("on", "off", "auto")

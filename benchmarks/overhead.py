@@ -34,13 +34,13 @@ import yaml
 
 from benchmarks.serving import PORT, document, fleet, get, new_tokens, running, url
 from benchmarks.shapes import served_8b
-from cluster.protocol import DepthTable
-from cluster.spec import EngineSpec
-from serve_app.config import AppConfig
-from workers.directive import encode
+from cluster.messages.directive import DepthTable
+from cluster.messages.spec import EngineSpec
+from serve_app.configuration import AppConfig
 from workers.hardware import hardware
-from workers.launch import sglang_arguments
-from workers.plugin import COUNTERS_ENV
+from workers.sglang_patch.depth_lookup import encode
+from workers.sglang_patch.plugin import COUNTERS_ENV
+from workers.sglang_patch.server_args import sglang_arguments
 
 DEPTH = 3
 DIRECTED = {"mode": "on", "depth_when_on": DEPTH}

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
 
-from cluster.choice import expected_tokens
 from cluster.evaluate import evaluate
-from cluster.profile import Profile
-from cluster.scenario import Scenario
+from cluster.messages.profile import Profile
+from cluster.policy.depth_choice import expected_tokens
+from cluster.simulation.scenario import Scenario
 
 ACCEPTANCES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)
 BATCHES = (1, 8, 32, 64, 128)

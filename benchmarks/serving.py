@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 600

@@ -22,10 +22,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cluster.goodput import GoodputPolicy
-from cluster.profile import Profile
-from cluster.protocol import Acceptance, Applied, DepthTable, EngineReport, Load, RankState, StepCounts
-from cluster.window import ReportWindow
+from cluster.control.report_window import ReportWindow
+from cluster.messages.directive import Applied, DepthTable
+from cluster.messages.profile import Profile
+from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
+from cluster.policy.depth_policy import MeasuredDepthPolicy
 
 SIZES = (1, 2, 4, 8, *range(12, 65, 4), *range(72, 129, 8), *range(144, 257, 16))
 DEPTHS = (0, 1, 3, 5)
@@ -33,7 +34,7 @@ TICK_S = 0.2
 
 
 class Engine:
-    """Counters that grow by a tick at a time."""
+    """SharedCounters that grow by a tick at a time."""
 
     def __init__(self, index: int, profile: Profile) -> None:
         self.name = f"engine-{index}"
@@ -101,7 +102,7 @@ class _Collector:
 def ticks(engines: int, count: int) -> Iterator[Tick]:
     """Time of each decide() on one core."""
     profile = Profile.load("h200_llama8b_eagle3")
-    policy, fleet = GoodputPolicy(), [Engine(i, profile) for i in range(engines)]
+    policy, fleet = MeasuredDepthPolicy(), [Engine(i, profile) for i in range(engines)]
     windows = [ReportWindow() for _ in fleet]
     reports: dict[str, EngineReport] = {}
     collector = _Collector()

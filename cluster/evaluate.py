@@ -1,6 +1,6 @@
 """`python -m cluster.evaluate SCENARIO.json...`: how near a policy comes to an oracle, one JSON object a line.
 
-A scenario is a `cluster.scenario.Scenario`; `cluster.simulator` says how shares are reckoned.
+A scenario is a `cluster.simulation.scenario.Scenario`; `cluster.simulation.simulator` says how shares are reckoned.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cluster.goodput import GoodputPolicy
-from cluster.policy import Policy
-from cluster.scenario import Scenario
-from cluster.simulator import simulate
+from cluster.policy.depth_policy import MeasuredDepthPolicy
+from cluster.policy.plan import Policy
+from cluster.simulation.scenario import Scenario
+from cluster.simulation.simulator import simulate
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def evaluate(scenario: Scenario, policy: Policy | None = None) -> Result:
     """Run a scenario under the measured policy (or another)."""
     tokens, possible = [0.0] * len(scenario.phases), [0.0] * len(scenario.phases)
     steps, switches, lost = 0, 0, 0.0
-    for run in simulate(scenario, policy or GoodputPolicy(prior=scenario.prior)):
+    for run in simulate(scenario, policy or MeasuredDepthPolicy(prior=scenario.prior)):
         tokens[run.phase] += run.tokens
         possible[run.phase] += run.possible
         lost += run.lost_to_probe

@@ -5,9 +5,9 @@ No postponed annotations here: Ray Serve reads the type of `args` from the signa
 
 from ray import serve
 
-from cluster.fleet import missing_gpus
-from serve_app.brain import ControllerDeployment
-from serve_app.config import AppConfig
+from cluster.control.fleet import missing_gpus
+from serve_app.configuration import AppConfig
+from serve_app.controller_deployment import ControllerDeployment
 from serve_app.ingress import Ingress
 
 

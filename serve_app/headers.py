@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from cluster.protocol import ApiError
-from serve_app.errors import RequestError
+from cluster.messages.answer import ApiError
+from serve_app.error_responses import RequestError
 
 TIMEOUT = "X-Request-Timeout"
 SESSION = "X-Session-Id"

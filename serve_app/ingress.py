@@ -14,21 +14,24 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from ray import serve
 
-from cluster.protocol import EVENT_STREAM, Message
-from cluster.settings import Mode
-from cluster.status import FleetStatus
-from serve_app import errors, guard, headers, openapi, sse
-from serve_app.gateway import NO_CONTROLLER, Gateway, unavailable
-from serve_app.guard import Guard
-from serve_app.metrics import DoorMetrics
-from serve_app.requests import ChatRequest, CompletionRequest
-from serve_app.settings import DoorSettings
+from cluster.messages.answer import EVENT_STREAM
+from cluster.messages.base import Message
+from cluster.messages.settings import Mode
+from cluster.messages.status import FleetStatus
+from serve_app import error_responses, headers, openapi
+from serve_app.access import middleware
+from serve_app.access.middleware import AccessPolicy
+from serve_app.bodies.requests import ChatRequest, CompletionRequest
+from serve_app.ingress_metrics import IngressMetrics
+from serve_app.ingress_settings import IngressSettings
+from serve_app.relay import sse
+from serve_app.relay.relay import NO_CONTROLLER, Relay, unavailable
 
 _LOG = logging.getLogger(__name__)
 
 app = FastAPI(title="specfleet", docs_url=None, redoc_url=None)
-errors.install(app)
-guard.install(app)
+error_responses.install(app)
+middleware.install(app)
 openapi.install(app)
 
 
@@ -53,7 +56,7 @@ class Ingress:
 
     def __init__(self, controller: Any) -> None:
         self._controller = controller
-        self._gateway = Gateway(controller, DoorMetrics())
+        self._gateway = Relay(controller, IngressMetrics())
         self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
         self._configured = False
 
@@ -64,8 +67,8 @@ class Ingress:
         since Serve answers an error here by replacing all replicas, again and again.
         """
         try:
-            settings = DoorSettings.model_validate(user_config)
-            new_guard = Guard(settings)
+            settings = IngressSettings.model_validate(user_config)
+            new_guard = AccessPolicy(settings)
         except ValueError as error:
             if not self._configured:
                 raise
@@ -108,7 +111,7 @@ class Ingress:
 
     @app.post("/fleet/mode", **openapi.takes(ModeRequest))
     async def http_mode(self, request: Request) -> ModeRequest:
-        wanted = errors.parse(ModeRequest, await request.body())
+        wanted = error_responses.parse(ModeRequest, await request.body())
         await self.set_mode(wanted.mode)
         return wanted
 
@@ -152,7 +155,7 @@ class Ingress:
         try:
             status: FleetStatus = await self._controller.status.remote()
         except NO_CONTROLLER as error:
-            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
+            raise error_responses.RequestError(unavailable("there is no controller at the moment")) from error
         return status
 
     async def set_mode(self, mode: Mode) -> None:
@@ -160,7 +163,7 @@ class Ingress:
         try:
             await self._controller.set_mode.remote(mode)
         except NO_CONTROLLER as error:
-            raise errors.RequestError(unavailable("there is no controller at the moment")) from error
+            raise error_responses.RequestError(unavailable("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
         body = {"model": self._gateway.fleet.served_model_name, **body}

@@ -13,7 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
-from cluster.protocol import EVENT_STREAM, Message
+from cluster.messages.answer import EVENT_STREAM
+from cluster.messages.base import Message
 from serve_app.headers import SESSION, TIMEOUT
 
 _REFERENCE = "#/components/schemas/{model}"

@@ -15,7 +15,7 @@ import httpx
 import ray
 
 from benchmarks.serving import RAY_ENVIRONMENT, ROOT, fleet, url
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 
 URL = url("")
 

@@ -14,13 +14,16 @@ import uvloop
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from cluster.protocol import ApiError, Directive, EngineReport, NotServing
-from cluster.spec import EngineSpec
-from cluster.wire import Address, Piece
-from workers import bridge, progress
-from workers.door import Door
-from workers.engine import DirectedEngine
+from cluster.messages.answer import ApiError
+from cluster.messages.directive import Directive
+from cluster.messages.report import EngineReport, NotServing
+from cluster.messages.request_socket import Address, Piece
+from cluster.messages.spec import EngineSpec
+from workers import event_loops
+from workers.directed_engine import DirectedEngine
 from workers.lifetime import Lifetime, end_process_group, lead_a_process_group
+from workers.request_server import RequestServer
+from workers.sglang_patch import start_progress
 from workers.warm_up import warm_up
 
 _LOG = logging.getLogger(__name__)
@@ -64,7 +67,7 @@ class EngineActor:
             engine = DirectedEngine(self._spec)
             watching = self._loop.create_task(engine.watch())
             self._loop.run_until_complete(self._prepare(engine, watching))
-            self._address = self._loop.run_until_complete(Door(self._answers(engine)).open(self._host))
+            self._address = self._loop.run_until_complete(RequestServer(self._answers(engine)).open(self._host))
         except (Exception, SystemExit) as error:
             # The actor stays to say what it was; the controller removes it, and tries again later.
             _LOG.exception("engine %s failed to start", self._spec.name)
@@ -102,17 +105,17 @@ class EngineActor:
         self._lifetime.heard()
         engine = self._engine
         if engine is not None:
-            return await bridge.call(self._loop, lambda: engine.take(directive))
+            return await event_loops.call(self._loop, lambda: engine.take(directive))
         if self._failure:
             return NotServing(engine=self._spec.name, state="failed", detail=self._failure)
-        return NotServing(engine=self._spec.name, state="starting", detail=self._phase or progress.read())
+        return NotServing(engine=self._spec.name, state="starting", detail=self._phase or start_progress.read())
 
     @ray.method(concurrency_group="control")
     async def probe(self) -> None:
         """Return once the engine has shown that it generates tokens; an engine that hangs never does."""
         engine = self._engine
         if engine is not None:
-            await bridge.call(self._loop, engine.health.probe)
+            await event_loops.call(self._loop, engine.health.probe)
 
     @ray.method(concurrency_group="control")
     async def address(self) -> Address | None:

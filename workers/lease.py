@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cluster.protocol import Applied, DepthTable, Directive
+from cluster.messages.directive import Applied, DepthTable, Directive
 
 
 class Lease:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from workers import guard
+from workers import watchdog
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Lifetime:
     """Drains and ends an engine that no controller has called for `orphan_after_s` and for which none lives.
 
     Runs in a thread of its own: neither an engine that is still loading nor one that hangs keeps it from its work. Should
-    the whole process hang, its guard ends it after the same time, but not before 30 s: a busy one is no hung one.
+    the whole process hang, its watchdog ends it after the same time, but not before 30 s: a busy one is no hung one.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Lifetime:
 
     def run(self) -> None:
         """Return when the engine has been ended."""
-        watched = Guard(max(self._orphan_after_s, GUARD_SILENCE_S))
+        watched = Watchdog(max(self._orphan_after_s, GUARD_SILENCE_S))
         while not self.check(time.monotonic()):
             watched.pet()
             time.sleep(CHECK_EVERY_S)
@@ -71,19 +71,19 @@ class Lifetime:
         return not self._in_flight() or now >= self._drained_by
 
 
-class Guard:
-    """The process of guard.py, in the process group of this one."""
+class Watchdog:
+    """The process of watchdog.py, in the process group of this one."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-S", guard.__file__, str(self._silence_s)]
+        command = [sys.executable, "-S", watchdog.__file__, str(self._silence_s)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
 
     def pet(self) -> None:
-        """Show that this process does not hang. SGLang may end all that its process started; then there is a new guard."""
+        """Show that this process does not hang. SGLang may end all that its process started; then there is a new watchdog."""
         if self._process.poll() is not None:
             self._process = self._start()
         assert self._process.stdin is not None

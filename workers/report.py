@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.protocol import Acceptance, DraftWork, RankState, StepCounts
-from workers.counters import Counters
+from cluster.messages.report import Acceptance, DraftWork, RankState, StepCounts
+from workers.shared_counters import SharedCounters
 
 
-def counted(ranks: list[Counters]) -> dict[str, Any]:
+def counted(ranks: list[SharedCounters]) -> dict[str, Any]:
     """The counted fields of an `EngineReport`. All ranks run the same steps, so rank 0 speaks for the engine."""
     first = ranks[0]
     deepest = len(first.candidates) - 1

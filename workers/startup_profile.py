@@ -18,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster.profile import Profile, StepTimes
-from cluster.protocol import DepthTable
-from cluster.spec import EngineSpec
-from workers.counters import Counters
+from cluster.messages.directive import DepthTable
+from cluster.messages.profile import Profile, StepTimes
+from cluster.messages.spec import EngineSpec
 from workers.hardware import hardware
+from workers.shared_counters import SharedCounters
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Profiled(Protocol):
     spec: EngineSpec
 
     async def follow(self, table: DepthTable) -> None: ...
-    def counters(self) -> Counters: ...
+    def counters(self) -> SharedCounters: ...
     def generate(self, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]: ...
 
 

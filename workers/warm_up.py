@@ -7,8 +7,8 @@ for one that hangs.
 
 from __future__ import annotations
 
-from cluster.protocol import DepthTable
-from workers.engine import DirectedEngine
+from cluster.messages.directive import DepthTable
+from workers.directed_engine import DirectedEngine
 
 SAMPLING: tuple[dict[str, float], ...] = (
     {},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 from tests.chaos.faults import MARK, Whole, marked
 from tests.fleet import ROOT, serving, status
 

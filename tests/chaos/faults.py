@@ -13,8 +13,9 @@ import psutil
 import ray
 from ray._private.state import actors
 
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.status import EngineStatus, FleetStatus
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.status import EngineStatus, FleetStatus
 from tests.fleet import status
 
 MARK = "SPECFLEET_CHAOS"
@@ -42,7 +43,7 @@ def marked() -> dict[int, str]:
 
 def engine_processes() -> dict[int, str]:
     """Those that belong to engines."""
-    return {pid: name for pid, name in marked().items() if "EngineActor" in name or "sglang" in name or "guard.py" in name}
+    return {pid: name for pid, name in marked().items() if "EngineActor" in name or "sglang" in name or "watchdog.py" in name}
 
 
 def _child(actor: str, title: str) -> int:

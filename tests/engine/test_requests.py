@@ -18,8 +18,9 @@ import pytest
 import ray
 import yaml
 
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.status import FleetStatus
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.status import FleetStatus
 from tests.engine.conftest import CONFIG, deploy
 from tests.fleet import complete, eventually, status
 

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import ray
 
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.status import FleetStatus
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.status import FleetStatus
 from tests.engine.conftest import busy, gather
 from tests.fleet import complete, eventually, status
 

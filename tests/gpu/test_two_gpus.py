@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks.serving import NO_MULTICAST
-from cluster.status import FleetStatus
+from cluster.messages.status import FleetStatus
 from tests.chaos.faults import pids
 from tests.fleet import ROOT, URL, complete, eventually, held_out_prompts, serving, status
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from cluster.evaluate import Result, evaluate, load
-from cluster.goodput import GoodputPolicy
-from cluster.profile import Profile
-from cluster.scenario import Scenario
-from cluster.simulator import simulate
+from cluster.messages.profile import Profile
+from cluster.policy.depth_policy import MeasuredDepthPolicy
+from cluster.simulation.scenario import Scenario
+from cluster.simulation.simulator import simulate
 
 H200 = Profile.load("h200_llama8b_eagle3").step_ms
 ACCEPTANCES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)
@@ -73,7 +73,7 @@ def by_second(world: Scenario) -> dict[int, dict[int, float]]:
     """Share in each second of each phase."""
     tokens: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     begins: dict[tuple[int, int], float] = {}
-    for run in simulate(world, GoodputPolicy(prior=world.prior)):
+    for run in simulate(world, MeasuredDepthPolicy(prior=world.prior)):
         second = int(run.start - begins.setdefault((run.engine, run.phase), run.start))
         tokens[run.phase, second][0] += run.tokens
         tokens[run.phase, second][1] += run.possible

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.protocol import Acceptance, Applied, DepthTable, Directive, EngineReport, Load, RankState, StepCounts
-from cluster.spec import EngineSpec
+from cluster.messages.directive import Applied, DepthTable, Directive
+from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
+from cluster.messages.spec import EngineSpec
 
 
 def table(depths: dict[int, int] | None = None, enabled: bool = True) -> DepthTable:

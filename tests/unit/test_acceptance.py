@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.acceptance import AcceptanceModel
-from cluster.deltas import Drafts
-from cluster.protocol import DEEPEST
+from cluster.messages.base import DEEPEST
+from cluster.policy.acceptance import AcceptanceModel
+from cluster.policy.report_delta import Drafts
 
 TICK_S = 0.2
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-from cluster.controller import Controller
-from cluster.goodput import PolicySettings
-from cluster.policy import Plan
-from cluster.protocol import Applied, Directive, EngineReport, Load, NotServing
-from cluster.settings import ControllerSettings
-from cluster.spec import EngineSpec
+from cluster.control.controller import Controller
+from cluster.messages.directive import Applied, Directive
+from cluster.messages.report import EngineReport, Load, NotServing
+from cluster.messages.settings import ControllerSettings, PolicySettings
+from cluster.messages.spec import EngineSpec
+from cluster.policy.plan import Plan
 from tests.unit.builders import report, spec, table
 
 Answer = Callable[[Directive], Awaitable[EngineReport | NotServing]]
@@ -104,9 +104,9 @@ async def starting(directive: Directive) -> NotServing:
 
 @pytest.fixture(autouse=True)
 def quick_reconciliation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.controller.RECONCILE_EVERY_S", 0.02)
-    monkeypatch.setattr("cluster.backoff.FIRST_S", 0.05)
-    monkeypatch.setattr("cluster.engine.SETTLE_S", 0.1)
+    monkeypatch.setattr("cluster.control.controller.RECONCILE_EVERY_S", 0.02)
+    monkeypatch.setattr("cluster.control.backoff.FIRST_S", 0.05)
+    monkeypatch.setattr("cluster.control.engine_link.SETTLE_S", 0.1)
 
 
 def run(

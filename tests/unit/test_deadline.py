@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from serve_app.deadline import Deadline, DeadlineError
+from cluster.routing.deadline import Deadline, DeadlineError
 
 
 async def test_it_holds_over_many_awaits() -> None:

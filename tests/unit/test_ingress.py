@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from serve_app.guard import Guard
+from serve_app.access.middleware import AccessPolicy
 from serve_app.ingress import Ingress
-from serve_app.settings import DoorSettings
+from serve_app.ingress_settings import IngressSettings
 
 
 @pytest.fixture
 def replica() -> Any:
-    followed: list[DoorSettings] = []
+    followed: list[IngressSettings] = []
     app = SimpleNamespace(state=SimpleNamespace(guard=None))
     return SimpleNamespace(app=app, followed=followed, _gateway=SimpleNamespace(configure=followed.append), _configured=False)
 
@@ -38,7 +38,7 @@ async def test_a_wrong_config_is_refused_and_the_one_before_holds_on(
     await reconfigure(replica, max_body_bytes=7)
     await reconfigure(replica, **wrong)
     assert [settings.max_body_bytes for settings in replica.followed] == [7]
-    assert isinstance(replica.app.state.guard, Guard)
+    assert isinstance(replica.app.state.guard, AccessPolicy)
     assert replica.app.state.guard.max_body_bytes == 7
     assert named in caplog.text
 

@@ -1,4 +1,4 @@
-from cluster.protocol import DepthTable
+from cluster.messages.directive import DepthTable
 from tests.unit.builders import directive, table
 from workers.lease import Lease
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cluster.backoff import Backoff
-from cluster.reconcile import Actions, Living, reconcile
-from cluster.spec import EngineSpec
+from cluster.control.backoff import Backoff
+from cluster.control.reconcile import Actions, Living, reconcile
+from cluster.messages.spec import EngineSpec
 from tests.unit.builders import spec
 
 WANTED = {f"e-{i}": spec(name=f"e-{i}") for i in range(3)}

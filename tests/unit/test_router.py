@@ -5,9 +5,9 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.protocol import Load
-from cluster.router import AFFINITY_BOUND, AFFINITY_SLACK, PLACES_PER_RUNNING, STALE_S, Place, Router
-from cluster.snapshot import EngineSnapshot
+from cluster.messages.report import Load
+from cluster.routing.router import AFFINITY_BOUND, AFFINITY_SLACK, PLACES_PER_RUNNING, STALE_S, Router, Slot
+from cluster.routing.snapshot import EngineSnapshot
 
 
 def engine(actor: str, running: int = 0, waiting: int = 0, max_running: int = 8, age_s: float = 0.0) -> EngineSnapshot:
@@ -21,7 +21,7 @@ def router(*engines: EngineSnapshot) -> Router:
     return made
 
 
-def actor(place: Place | None) -> str:
+def actor(place: Slot | None) -> str:
     assert place is not None
     return place.engine.actor
 

@@ -1,8 +1,8 @@
 import pickle
 
-from cluster.protocol import Load
-from cluster.snapshot import Snapshot
-from cluster.status import EngineStatus, FleetStatus
+from cluster.messages.report import Load
+from cluster.messages.status import EngineStatus, FleetStatus
+from cluster.routing.snapshot import Snapshot
 from tests.unit.builders import report, steps
 
 LOAD = Load(running=3, waiting=1, max_running=8, kv_usage=0.5)

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from cluster.protocol import ApiError
-from serve_app import errors, sse
-from serve_app.errors import RequestError
+from cluster.messages.answer import ApiError
+from serve_app import error_responses
+from serve_app.error_responses import RequestError
+from serve_app.relay import sse
 
 STREAM = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\ndata: [DONE]\n\n'
 
@@ -37,5 +38,5 @@ def test_events_survive_any_cut(cut: int) -> None:
 )
 def test_an_error_event_is_raised_as_it_was(error: ApiError) -> None:
     with pytest.raises(RequestError) as raised:
-        decode(errors.event(error), 1000)
+        decode(error_responses.event(error), 1000)
     assert raised.value.error == error

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cluster.protocol import DepthTable, Directive, EngineReport
-from cluster.spec import EngineSpec
-from workers import cpu
-from workers.engine import DirectedEngine
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from cluster.messages.spec import EngineSpec
+from workers.directed_engine import DirectedEngine
+from workers.sglang_patch import cpu
 
 T = TypeVar("T")
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts.jsonl"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.worker.bench import Bench, Trail, bench
-from workers.draft_modes import SKIPPED_EXTEND_ENV
+from workers.sglang_patch.draft_modes import SKIPPED_EXTEND_ENV
 
 OFF_STEPS = 300
 FIRST_STEPS = 20

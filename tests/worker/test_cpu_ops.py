@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.cpu import attention, exact, ops, sampling
+from workers.sglang_patch.cpu import attention, exact, ops, sampling
 
 SLOTS, KV_HEADS, HEADS, DIM = 512, 2, 4, 16
 

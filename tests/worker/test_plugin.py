@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sglang.srt.environ import envs
 
-from workers import plugin, progress
-from workers.plugin import COUNTERS_ENV
+from workers.sglang_patch import plugin, start_progress
+from workers.sglang_patch.plugin import COUNTERS_ENV
 
 
 @pytest.mark.parametrize("draft", [True, False])
@@ -25,11 +25,11 @@ def test_a_draft_may_have_less_context_than_its_target_and_a_target_no_more_than
 
 def test_why_a_scheduler_does_not_start_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(COUNTERS_ENV, str(tmp_path))
-    assert progress.failure() == ""
+    assert start_progress.failure() == ""
 
     def start(scheduler: object, *_: object) -> None:
         raise MemoryError("CUDA out of memory")
 
     with pytest.raises(MemoryError):
         plugin._start(start, object(), 1, 2)
-    assert progress.failure() == "MemoryError: CUDA out of memory"
+    assert start_progress.failure() == "MemoryError: CUDA out of memory"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from benchmarks.serving import NO_MULTICAST
-from cluster.protocol import RankState
+from cluster.messages.report import RankState
 from tests.worker.bench import DEVICE, Bench, bench
 
 SWITCHES = int(os.environ.get("SPECFLEET_TEST_SWITCHES", "60"))

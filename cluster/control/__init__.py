@@ -1,0 +1,1 @@
+"""The controller: keeps the fleet whole, and exchanges directives for reports."""

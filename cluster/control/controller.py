@@ -1,0 +1,205 @@
+"""The one brain: gathers every engine's report and pushes every engine's directive, tick by tick."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Protocol
+
+from ray.exceptions import RayError
+
+from cluster.control.backoff import Backoff
+from cluster.control.engine_link import EngineLink
+from cluster.control.fleet import Fleet
+from cluster.control.metrics import FleetMetrics
+from cluster.control.reconcile import reconcile
+from cluster.messages.directive import Directive
+from cluster.messages.settings import ControllerSettings, Mode, PolicySettings
+from cluster.messages.spec import EngineSpec, engine_of
+from cluster.messages.status import EngineStatus, FleetStatus
+from cluster.policy.plan import FixedDepthPolicy, Plan, Policy
+
+_LOG = logging.getLogger(__name__)
+
+RECONCILE_EVERY_S = 0.5
+PLACED_WITHIN_S = 10.0  # an actor without a node after this long waits for one, rather than for its process to start
+
+
+class MeasuredPolicy(Policy, Protocol):
+    """A policy that learns, and keeps what it has learnt when its knobs change."""
+
+    def configure(self, settings: PolicySettings) -> None: ...
+
+
+class Controller:
+    """Decides for the whole fleet at every tick, and exchanges with each engine in a loop of the engine's own: one that
+    is dead or hung delays no other. Beside that it keeps the engines that live to those that are wanted."""
+
+    def __init__(self, fleet: Fleet, served_model_name: str, measured: MeasuredPolicy) -> None:
+        """`measured` is the policy of mode auto where no table is configured."""
+        self.incarnation = time.time_ns()
+        self.refused = ""
+        """Why the last new settings were not followed."""
+        self._fleet = fleet
+        self._served_model_name = served_model_name
+        self._measured = measured
+        self._settings = ControllerSettings()
+        self._policy: Policy = measured
+        self._wanted: Mapping[str, EngineSpec] = {}
+        self._sequence = 0
+        self._engines: dict[str, EngineLink] = {}  # by actor
+        self._following: dict[str, asyncio.Task[None]] = {}  # by actor
+        self._backoff: defaultdict[str, Backoff] = defaultdict(Backoff)  # by engine
+        self._watched_at = time.monotonic()
+        self._metrics = FleetMetrics()
+
+    def configure(self, settings: ControllerSettings) -> None:
+        """Follow new settings at once.
+
+        Raises:
+            ValueError: if they name a group of engines that there is not; then the settings before stay.
+        """
+        self._wanted = self._fleet.wanted(settings.engines)
+        self._settings = settings
+        self._measured.configure(settings.policy)
+        table = settings.table()
+        self._policy = self._measured if table is None else FixedDepthPolicy(table, _why_fixed(settings))
+        self._decide()
+
+    def set_mode(self, mode: Mode) -> None:
+        """Change the mode alone. It holds until the next `configure` or the controller's end."""
+        self.configure(self._settings.model_copy(update={"mode": mode}))
+
+    async def run(self) -> None:
+        """Keep the fleet whole and directed, for ever. Raises only what is a bug."""
+        loops = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._reconcile_for_ever())]
+        try:
+            await asyncio.gather(*loops)
+        finally:
+            for task in (*loops, *self._following.values()):
+                task.cancel()
+
+    def status(self) -> FleetStatus:
+        engines = [engine.status() for engine in self._engines.values()]
+        present = {engine.name for engine in engines}
+        absent = [self._absent(spec) for name, spec in self._wanted.items() if name not in present]
+        order = {name: place for place, name in enumerate(self._wanted)}
+        return FleetStatus(
+            mode=self._settings.mode,
+            controller=self.incarnation,
+            namespace=self._fleet.namespace,
+            served_model_name=self._served_model_name,
+            refused=self.refused,
+            engines=tuple(sorted((*engines, *absent), key=lambda e: order.get(e.name, len(order)))),
+        )
+
+    # -- directives --
+
+    async def _decide_for_ever(self) -> None:
+        while True:
+            self._decide()
+            for engine in self._engines.values():
+                self._metrics.observe(engine.status())
+            await asyncio.sleep(self._settings.tick_s)
+
+    def _decide(self) -> None:
+        reports = {actor: e.report for actor, e in self._engines.items() if e.report and e.state in ("serving", "draining")}
+        for actor, plan in self._policy.decide(reports, time.monotonic()).items():
+            engine = self._engines[actor]
+            if engine.plan is None or engine.plan.table != plan.table:
+                engine.news.set()
+            engine.plan = plan
+
+    def _directive(self, engine: EngineLink) -> Directive:
+        """An engine that has not reported yet gets its own fallback: the policy cannot decide without its depths."""
+        assert engine.spec is not None
+        plan = engine.plan or Plan(engine.spec.fallback, "no report yet: the engine's own table")
+        self._sequence += 1
+        return Directive(
+            incarnation=self.incarnation,
+            sequence=self._sequence,
+            table=plan.table,
+            lease_s=self._settings.lease_s,
+            reason=plan.reason,
+        )
+
+    # -- engines --
+
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            try:
+                await self._reconcile()
+            except RayError:
+                _LOG.exception("Ray does not answer; the engines are looked at again in %g s", RECONCILE_EVERY_S)
+            await asyncio.sleep(RECONCILE_EVERY_S)
+
+    async def _reconcile(self) -> None:
+        """Look at what lives, and do what is to be done about it. Level-triggered: nothing has to be remembered."""
+        await self._look()
+        if any(engine.superseded for engine in self._engines.values()):
+            return  # Serve has started the next controller, and ends this one: two that want different engines would fight
+        now = time.monotonic()
+        living = [e.living(self._wanted.get(e.name), self._served_model_name) for e in self._engines.values()]
+        waiting = {name for name, backoff in self._backoff.items() if now < backoff.until}
+        actions = reconcile(self._wanted, living, waiting=waiting, surge=self._settings.surge)
+        for actor, why in actions.drain.items():
+            self._engines[actor].drain(why)
+        for actor, why in actions.remove.items():
+            await self._remove(actor, why)
+        for spec in actions.create:
+            actor = spec.new_actor_name()
+            handle = await asyncio.to_thread(self._fleet.create, actor, spec)
+            self._add(EngineLink(actor, handle, spec, lambda: self._settings))
+
+    async def _look(self) -> None:
+        """Adopt actors that other controllers created, and judge those that are known."""
+        living = await asyncio.to_thread(self._fleet.living)
+        for actor in sorted(living - self._engines.keys()):
+            if (handle := await asyncio.to_thread(self._fleet.find, actor)) is not None:
+                wanted = self._wanted.get(engine_of(actor))
+                spec = wanted if wanted is not None and wanted.names(actor) else None
+                self._add(EngineLink.adopt(actor, handle, spec, lambda: self._settings))
+        # A controller that was held up looks at its engines late, and must not take its own sleep for theirs.
+        now = time.monotonic()
+        passed_s = min(now - self._watched_at, 2 * RECONCILE_EVERY_S)
+        self._watched_at = now
+        for actor, engine in self._engines.items():
+            if self._following[actor].done():
+                self._following[actor].result()  # raises if its loop failed, which is a bug
+            if actor not in living and not engine.lost:
+                engine.lost = "its actor is gone"
+            if engine.unplaced_s > PLACED_WITHIN_S and engine.spec is not None:
+                engine.waits(await asyncio.to_thread(self._fleet.shortage, engine.handle, engine.spec.num_gpus))
+            engine.watch(passed_s)
+
+    def _add(self, engine: EngineLink) -> None:
+        self._engines[engine.actor] = engine
+        self._following[engine.actor] = asyncio.create_task(engine.follow(self._directive))
+
+    async def _remove(self, actor: str, why: str) -> None:
+        engine = self._engines.pop(actor)
+        self._following.pop(actor).cancel()
+        engine.close()
+        if engine.lost:
+            self._backoff[engine.name].failed(engine.lost, engine.served_s, time.monotonic())
+        await asyncio.to_thread(self._fleet.kill, actor, why)
+
+    def _absent(self, spec: EngineSpec) -> EngineStatus:
+        """A wanted engine that has no actor."""
+        failed = self._backoff.get(spec.name)
+        return EngineStatus(
+            name=spec.name,
+            actor="",
+            state="failed" if failed else "starting",
+            detail=failed.describe(time.monotonic()) if failed else "its actor is about to be created",
+            gpus=spec.num_gpus,
+        )
+
+
+def _why_fixed(settings: ControllerSettings) -> str:
+    if settings.mode == "auto":
+        return "mode auto: the table of user_config"
+    return f"mode {settings.mode}"

@@ -1,0 +1,147 @@
+"""Which engine takes a request."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from cluster.routing.snapshot import EngineSnapshot
+
+PLACES_PER_RUNNING = 1.5
+"""Default bound of an engine's requests, as a multiple of those that it decodes at once: a few that wait in the engine keep
+its batch full, the others wait where they may still go to another."""
+
+AFFINITY_BOUND = 1.25
+"""How many times its fair share of all requests an engine may have and still be given what has affinity to it: consistent
+hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018). A cached prefix saves a prefill; beyond this, waiting
+costs more."""
+
+AFFINITY_SLACK = 1 / 32
+"""So many more, as a share of the requests that it decodes at once: in a quiet fleet two requests on one engine cost little."""
+
+STALE_S = 5.0
+"""A report older than this, in seconds, says nothing any more: no controller is there to fetch one."""
+
+
+@dataclass
+class _Engine:
+    """One engine and what this router has sent it."""
+
+    snapshot: EngineSnapshot
+    reported_at: float
+    serving: bool = True
+    in_flight: int = 0
+    changes: deque[tuple[float, int]] = field(default_factory=deque)
+    """When requests were sent (+) and ended (-), for those that the last report cannot know of."""
+
+    @property
+    def max_running(self) -> int:
+        return self.snapshot.load.max_running if self.snapshot.load else 1
+
+    @property
+    def requests(self) -> int:
+        """Those in the last report, corrected by what happened here since; at least those that are in flight from here."""
+        load = self.snapshot.load
+        if load is None or time.monotonic() > self.reported_at + STALE_S:
+            return self.in_flight
+        return max(self.in_flight, load.running + load.waiting + sum(change for _, change in self.changes))
+
+    @property
+    def share(self) -> float:
+        return self.requests / self.max_running
+
+    def count(self, change: int) -> None:
+        now = time.monotonic()
+        self.in_flight += change
+        self.changes.append((now, change))
+        self.forget(now - STALE_S)
+
+    def forget(self, before: float) -> None:
+        while self.changes and self.changes[0][0] < before:
+            self.changes.popleft()
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Room for one request in an engine. Whoever holds it must give it back by `Router.leave`."""
+
+    engine: EngineSnapshot
+    samples: int
+
+
+class Router:
+    """Power of two choices on fresh load, with affinity and a bound.
+
+    Any number of routers work side by side: a report tells each what the others sent, and affinity is a hash that all
+    compute alike.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._engines: dict[str, _Engine] = {}
+        self._random = random.Random(seed)
+
+    def observe(self, serving: Sequence[EngineSnapshot], asked_at: float) -> None:
+        """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+        for engine in self._engines.values():
+            engine.serving = False
+        for snapshot in serving:
+            reported_at = asked_at - (snapshot.report_age_s or 0.0)
+            engine = self._engines.setdefault(snapshot.actor, _Engine(snapshot, reported_at))
+            engine.snapshot, engine.reported_at, engine.serving = snapshot, reported_at, True
+            engine.forget(reported_at)
+        self._engines = {name: engine for name, engine in self._engines.items() if engine.serving or engine.in_flight}
+
+    def take(
+        self,
+        samples: int = 1,
+        affinity: bytes | None = None,
+        excluded: Collection[str] = (),
+        max_in_flight: int | None = None,
+    ) -> Slot | None:
+        """A place for a request of `samples` answers, or None where no engine that serves has one.
+
+        Requests of the same `affinity` go to the same engine while it has not much more than its share of all. `excluded` are
+        names of actors; `max_in_flight` bounds the requests of an engine (default: `PLACES_PER_RUNNING`).
+        """
+        free = {
+            name: engine
+            for name, engine in self._engines.items()
+            if engine.serving
+            and name not in excluded
+            and engine.requests < (max_in_flight or math.ceil(PLACES_PER_RUNNING * engine.max_running))
+        }
+        if not free:
+            return None
+        engine = self._near(free, affinity) if affinity else self._emptier_of_two(free)
+        engine.count(samples)
+        return Slot(engine.snapshot, samples)
+
+    def leave(self, place: Slot) -> None:
+        """Give a place back."""
+        self._engines[place.engine.actor].count(-place.samples)
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Requests that went through this router and have not ended, by engine."""
+        return {engine.snapshot.name: engine.in_flight for engine in self._engines.values()}
+
+    def _emptier_of_two(self, free: dict[str, _Engine]) -> _Engine:
+        return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)
+
+    def _near(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
+        """The first in the order that rendezvous hashing gives this affinity, passing over those that are too full."""
+        share = (sum(engine.requests for engine in free.values()) + 1) / sum(engine.max_running for engine in free.values())
+
+        def near(engine: _Engine) -> bool:
+            return engine.requests < (AFFINITY_BOUND * share + AFFINITY_SLACK) * engine.max_running
+
+        return free[max((name for name in free if near(free[name])), key=lambda name: _score(affinity, name))]
+
+
+def _score(affinity: bytes, actor: str) -> bytes:
+    return hashlib.blake2b(affinity + actor.encode(), digest_size=8).digest()

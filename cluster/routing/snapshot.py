@@ -1,0 +1,47 @@
+"""What an ingress has to know of the fleet to place requests: the small part of its status that it fetches all the time."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cluster.messages.base import Message
+from cluster.messages.report import Load
+from cluster.messages.status import EngineState, FleetStatus
+
+
+class EngineSnapshot(Message):
+    """One engine."""
+
+    name: str = Field(description="Its name in the configuration.")
+    actor: str = Field(description="Name of its Ray actor; empty while it has none.")
+    state: EngineState = Field(description="Whether it takes requests, or how far it is from that.")
+    detail: str = Field("", description="Why it is in that state.")
+    load: Load | None = Field(None, description="Its requests, by its last report.")
+    report_age_s: float | None = Field(None, ge=0, description="Seconds since that report.")
+
+
+class Snapshot(Message):
+    """All engines of the application."""
+
+    namespace: str = Field(description="Ray namespace of the engine actors.")
+    served_model_name: str = Field(description="Name of the model, as clients ask for it.")
+    engines: tuple[EngineSnapshot, ...] = Field(description="Those that are wanted, and those that are about to go.")
+
+    @classmethod
+    def of(cls, fleet: FleetStatus) -> Snapshot:
+        engines = (
+            EngineSnapshot(
+                name=engine.name,
+                actor=engine.actor,
+                state=engine.state,
+                detail=engine.detail,
+                load=engine.report.load if engine.report else None,
+                report_age_s=engine.report_age_s,
+            )
+            for engine in fleet.engines
+        )
+        return cls(namespace=fleet.namespace, served_model_name=fleet.served_model_name, engines=tuple(engines))
+
+    @property
+    def serving(self) -> tuple[EngineSnapshot, ...]:
+        return tuple(engine for engine in self.engines if engine.state == "serving")

@@ -1,0 +1,1 @@
+"""From a request to an engine's answer."""

@@ -1,0 +1,150 @@
+"""Keys, sizes and origins, on an application with two routes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from pydantic import ValidationError
+
+from serve_app import error_responses
+from serve_app.access import middleware
+from serve_app.access.middleware import AccessPolicy
+from serve_app.ingress_settings import IngressSettings
+
+KEYS = {"api_keys": {"environment": "TEST_API_KEYS"}, "admin_keys": {"environment": "TEST_ADMIN_KEYS"}}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_API_KEYS", "sk-one, sk-two")
+    monkeypatch.setenv("TEST_ADMIN_KEYS", "sk-admin")
+
+
+def client(**settings: Any) -> httpx.AsyncClient:
+    app = FastAPI()
+    error_responses.install(app)
+    middleware.install(app)
+    app.state.guard = AccessPolicy(IngressSettings(**settings))
+
+    @app.post("/v1/completions")
+    @app.post("/fleet/mode")
+    async def read(request: Request) -> int:
+        return len(await request.body())
+
+    @app.get("/health")
+    @app.get("/fleet")
+    async def get() -> str:
+        return "ok"
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door")
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("key", ["sk-one", "sk-two", "sk-admin"])
+async def test_a_known_key_comes_in(key: str) -> None:
+    assert (await client(**KEYS).post("/v1/completions", headers=bearer(key))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer(""),
+        bearer("sk-on"),
+        bearer("sk-onee"),
+        bearer("SK-ONE"),
+        {"Authorization": "sk-one"},
+        {"Authorization": "Basic sk-one"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/completions"), ("GET", "/fleet"), ("POST", "/fleet/mode"), ("GET", "/no")]
+)
+async def test_any_other_is_refused_as_openai_refuses_it(headers: dict[str, str], method: str, path: str) -> None:
+    answer = await client(**KEYS).request(method, path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_api_key")
+    assert "sk-" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "status"),
+    [
+        (KEYS, "sk-admin", 200),
+        (KEYS, "sk-one", 403),
+        ({"api_keys": KEYS["api_keys"]}, "sk-one", 403),
+        ({"admin_keys": KEYS["admin_keys"]}, "sk-admin", 200),
+        ({"admin_keys": KEYS["admin_keys"]}, "sk-one", 401),
+        ({}, "", 200),
+    ],
+)
+async def test_the_fleet_is_changed_with_an_admin_key_alone(settings: dict[str, Any], key: str, status: int) -> None:
+    assert (await client(**settings).post("/fleet/mode", headers=bearer(key) if key else {})).status_code == status
+
+
+async def test_an_admin_key_alone_leaves_the_other_routes_open() -> None:
+    assert (await client(admin_keys=KEYS["admin_keys"]).post("/v1/completions")).status_code == 200
+
+
+async def test_health_needs_no_key() -> None:
+    assert (await client(**KEYS).get("/health")).status_code == 200
+
+
+async def test_keys_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# clients\nsk-three  # someone\n\n")
+    door = client(api_keys={"file": str(file)})
+    assert (await door.post("/v1/completions", headers=bearer("sk-three"))).status_code == 200
+    assert (await door.post("/v1/completions", headers=bearer("#"))).status_code == 401
+
+
+def test_a_source_without_keys_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("# none yet\n")
+    for source in [{"environment": "NO_SUCH_VARIABLE"}, {"file": str(tmp_path / "empty")}, {"file": "/no/such/file"}]:
+        with pytest.raises(ValueError, match=r"NO_SUCH_VARIABLE|empty|/no/such/file"):
+            client(api_keys=source)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"api_keys": {}}, {"api_keys": "sk-1"}, {"api_keys": {"file": "a", "environment": "b"}}, {"api_key": 1}]
+)
+def test_a_wrong_source_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="api_key"):
+        IngressSettings(**settings)
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    door = client(max_body_bytes=10)
+    assert (await door.post("/v1/completions", content=b"x" * 10)).json() == 10
+
+    async def pieces() -> Any:
+        for _ in range(11):
+            yield b"x"
+
+    for content in (b"x" * 11, pieces()):
+        answer = await door.post("/v1/completions", content=content)
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "request_too_large"
+
+
+async def test_origins() -> None:
+    asks = {"Origin": "https://page", "Access-Control-Request-Method": "POST"}
+    for settings, allowed in [({}, False), ({"cors_origins": ["https://page"]}, True), ({"cors_origins": ["*"]}, True)]:
+        door = client(**settings)
+        preflight = await door.options("/v1/completions", headers=asks)
+        assert (preflight.status_code, preflight.headers.get("access-control-allow-origin")) == (
+            (204, "https://page") if allowed else (403, None)
+        )
+        answer = await door.post("/v1/completions", headers={"Origin": "https://page"})
+        assert answer.headers.get("access-control-allow-origin") == ("https://page" if allowed else None)
+    other = await client(cors_origins=["https://page"]).post("/v1/completions", headers={"Origin": "https://other"})
+    assert "access-control-allow-origin" not in other.headers

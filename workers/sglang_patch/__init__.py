@@ -1,0 +1,1 @@
+"""Everything that imports SGLang or is put into it."""

@@ -1,0 +1,95 @@
+"""Counts decode steps as they are launched and verified, inside a scheduler process."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from workers.shared_counters import SWITCHES_KEPT, SharedCounters
+
+
+@dataclass(frozen=True)
+class _Step:
+    depth: int
+    batch: int
+    follows_decode: bool
+    switched_from: int | None  # depth of the step before, if it was another
+
+
+@dataclass
+class DraftCounts:
+    """What the draft did in decode steps, counted since the engine started."""
+
+    passes: int = 0  # whole passes of the draft model, each with its LM head
+    set_aside: int = 0  # positions whose K and V were put off
+    writes: int = 0  # times that such K and V were computed
+
+
+class StepRecorder:
+    """Keeps a rank's counters.
+
+    A step's time is the distance between its verification and that of the step before, which is what the engine pays
+    for it with and without overlap scheduling. It is known only if a decode step came right before: a prefill in
+    between would be charged to the step. An idle engine always starts over with a prefill, so idle time is never counted.
+    """
+
+    def __init__(
+        self,
+        counters: SharedCounters,
+        padded: Callable[[int], int],
+        work: DraftCounts,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._counters = counters
+        self._work = work
+        self._padded = padded
+        self._clock = clock
+        self._sizes = counters.sizes.tolist()
+        self._in_flight: deque[_Step] = deque()
+        self._last_depth: int | None = None
+        self._last_was_decode = False
+        self._verified_at = 0.0
+
+    def table_in_force(self, revision: int) -> None:
+        with self._counters.writing():
+            self._counters.put(revision=revision, at_step=self._counters.get("steps"))
+
+    def prefill_launched(self) -> None:
+        self._last_was_decode = False
+
+    def step_launched(self, depth: int, batch: int) -> None:
+        switched = self._last_depth is not None and depth != self._last_depth
+        self._in_flight.append(_Step(depth, batch, self._last_was_decode, self._last_depth if switched else None))
+        self._last_depth, self._last_was_decode = depth, True
+        c = self._counters
+        with c.writing():
+            c.put(depth=depth, batch=batch, steps=c.get("steps") + 1, switches=c.get("switches") + switched)
+
+    def step_verified(self, correct_drafts: Sequence[int]) -> None:
+        """Count a verified step. `correct_drafts` is the number of accepted draft tokens of each of its requests."""
+        step, now = self._in_flight.popleft(), self._clock()
+        size = min(bisect_left(self._sizes, self._padded(step.batch)), len(self._sizes) - 1)
+        c = self._counters
+        with c.writing():
+            c.step_count[step.depth, size] += 1
+            if step.follows_decode:
+                c.timed_count[step.depth, size] += 1
+                c.seconds[step.depth, size] += now - self._verified_at
+                if step.switched_from is not None:
+                    row = c.get("switches_kept") % SWITCHES_KEPT
+                    c.switch_steps[row] = step.switched_from, step.depth, step.batch, now - self._verified_at
+                    c.put(switches_kept=c.get("switches_kept") + 1)
+            for correct in correct_drafts:
+                c.reached[: min(correct + 1, step.depth)] += 1
+                c.accepted[:correct] += 1
+            c.put(
+                tokens=c.get("tokens") + sum(correct_drafts) + len(correct_drafts),
+                requests=c.get("requests") + len(correct_drafts),
+                draft_passes=self._work.passes,
+                draft_set_aside=self._work.set_aside,
+                draft_writes=self._work.writes,
+            )
+        self._verified_at = now
