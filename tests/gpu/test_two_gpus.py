@@ -32,8 +32,8 @@ def fleet() -> Iterator[None]:
 def environment_of(actor: str) -> dict[str, str]:
     """What an engine's processes are started with, by the one of them that sets no title: that overwrites it."""
     (parent,) = pids(actor)
-    (guard,) = [p for p in psutil.Process(parent).children() if "guard" in " ".join(p.cmdline())]
-    return guard.environ()
+    (watchdog,) = [p for p in psutil.Process(parent).children() if "watchdog" in " ".join(p.cmdline())]
+    return watchdog.environ()
 
 
 def gpus_by_name(fleet: FleetStatus) -> dict[str, str]:
