@@ -17,7 +17,7 @@ from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParam
 
 from cluster.evaluate import evaluate
 from cluster.messages.profile import Profile
-from cluster.policy.depth_choice import expected_tokens
+from cluster.policy.goodput import expected_tokens
 from cluster.simulation.scenario import Scenario
 
 ACCEPTANCES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)

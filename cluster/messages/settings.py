@@ -25,7 +25,9 @@ class PolicySettings(Message):
     switch_steps: float = Field(
         0.5, ge=0, le=10, description="Steps that a change of depth between two steps is taken to cost, for calm tables."
     )
-    probe_share: float = Field(0.01, ge=0, le=0.2, description="Share of the goodput that probes may cost; 0: never probe.")
+    probe_share: float = Field(
+        0.01, ge=0, le=0.2, description="Share of the goodput that exploration may cost; 0: never explore."
+    )
     probe_shortest_s: float = Field(2.0, gt=0, description="First interval between an engine's rechecks of a deeper depth.")
     probe_longest_s: float = Field(20.0, gt=0, description="Interval they back off to while they disappoint, in seconds.")
     half_life_s: float = Field(60.0, gt=0, description="Time in which evidence of acceptance loses half its weight.")

@@ -1,58 +1,74 @@
-"""The arithmetic of a choice: expected tokens, goodput, and which depth to take.
+"""The choice of a depth for each engine and batch bucket, with hysteresis.
 
-At a batch of B requests a step at depth k yields B E_k tokens in t_k seconds, so its goodput is B E_k / t_k, and the time
-that a request waits for a token (TPOT) is t_k / E_k: at a given batch size the depth of best goodput also has the best
-TPOT. A TPOT limit therefore decides between depths only where hysteresis would keep one that breaks it.
-
-Preferring depth l over k < l means E_l / E_k > t_l / t_k. The left side never falls as any acceptance rises (the tokens at
-positions k+1..l gain at least as much, relatively, as those up to k), so neither does the chosen depth; and where each
-further draft step gets relatively dearer, it never rises. Both stay true with hysteresis from the same current depth, and
-with a price on crossings of batch sizes, which grows with the distance of the depths: costs of this form are submodular, so
-their minimiser moves with the goodputs (Topkis).
+Depth l > k is preferred to k where E_l / E_k > t_l / t_k (see `cluster.policy.goodput`). The left side never falls as any
+acceptance rises: the tokens at positions k+1..l gain at least as much, relatively, as those up to k. So a higher acceptance
+never lowers the chosen depth. Where each further draft step gets relatively dearer, the depth never rises. Both stay true with
+hysteresis from the same current depth. They also stay true with a price on differences between neighbouring batch buckets that
+grows with the distance of the depths: such costs are submodular, so their minimiser moves with the goodputs (Topkis,
+Minimizing a Submodular Function on a Lattice, 1978).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cluster.policy.acceptance import Floats
+from cluster.messages.settings import PolicySettings
+from cluster.policy.arrays import Floats, Indices, Mask
+from cluster.policy.batch_buckets import BatchBuckets
+from cluster.policy.engine_rows import EngineRows
 
-Indices: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
-
-_NEVER = 1e3  # log goodput that no depth lacks
-_UNVISITED = 1e-6  # weight of batch sizes at which an engine does not run: their entries are chosen on their own
-
-
-def expected_tokens(acceptance: Floats, depths: Sequence[int]) -> Floats:
-    """E_k of each depth (last axis), from conditional acceptances by position (last axis)."""
-    reached = np.cumprod(acceptance, axis=-1)
-    yields = np.concatenate([np.zeros((*acceptance.shape[:-1], 1)), np.cumsum(reached, axis=-1)], axis=-1)
-    result: Floats = 1.0 + yields[..., np.array(depths, dtype=np.int64)]
-    return result
+_NEVER = 1e3  # a cost, as log goodput, that no depth has
+_UNVISITED = 1e-6  # weight of buckets in which an engine does not run: it lets them have choices of their own
 
 
-def within_limit(log_goodput: Floats, tpot_s: Floats, limit_s: float | None) -> Floats:
-    """Rule out depths whose TPOT breaks the limit, at batch sizes where any depth meets it. Arrays end in (depth, batch)."""
-    if limit_s is None:
-        return log_goodput
-    meets = tpot_s <= limit_s
-    result: Floats = np.where(meets | ~meets.any(axis=-2, keepdims=True), log_goodput, -np.inf)
-    return result
+class DepthChoices:
+    """The depth that each engine of a cohort has in each batch bucket, and since when."""
+
+    def __init__(self, buckets: BatchBuckets) -> None:
+        size = (len(buckets),)
+        dtype = np.dtype([("depth", np.int64, size), ("changed_at", np.float64, size)])
+        self._engines = EngineRows(np.array((-1, -np.inf), dtype))
+
+    def update(
+        self, now: float, engines: Sequence[str], log_goodput: Floats, shares: Floats, settings: PolicySettings
+    ) -> Indices:
+        """Choose anew. Returns the index of the depth by (engine, bucket).
+
+        `log_goodput` is by (engine, depth, bucket), `shares` by (engine, bucket): where the engine's steps run. A depth is left
+        only for a gain of `switch_gain`, and not before it is `dwell_s` old.
+        """
+        rows = self._engines.find(engines)
+        current, changed_at = self._engines["depth"], self._engines["changed_at"]
+        before, since = current[rows], changed_at[rows]
+        free = now - since >= settings.dwell_s
+        after = choose(log_goodput, before, free, shares, settings.switch_gain, settings.switch_steps)
+        current[rows] = after
+        changed_at[rows] = np.where((after != before) & (before >= 0), now, since)
+        return after
+
+    def __contains__(self, engine: str) -> bool:
+        return engine in self._engines
+
+    def of(self, engine: str) -> Indices:
+        """The index of an engine's depth, by bucket."""
+        depths: Indices = self._engines.values("depth", [engine])[0]
+        return depths
+
+    def forget(self, engine: str) -> None:
+        """Drop an engine that is no more."""
+        self._engines.forget(engine)
 
 
-def choose(log_goodput: Floats, current: Indices, free: Mask, visits: Floats, gain: float, switch_steps: float) -> Indices:
-    """Index of the depth to take, by (engine, batch), from `log_goodput` by (engine, depth, batch).
+def choose(log_goodput: Floats, current: Indices, free: Mask, shares: Floats, gain: float, switch_steps: float) -> Indices:
+    """Index of the best depth by (engine, bucket), from `log_goodput` by (engine, depth, bucket).
 
-    Of each engine it is the table of least cost, where a depth costs, as a logarithm, the goodput that it lacks to the
-    best, and `gain` if it is not the current one (-1: there is none); both weighted by the engine's `visits` to the batch
-    size. Depths of neighbouring batch sizes that differ cost `switch_steps` steps at each crossing, which is taken to be
-    as frequent as the less visited of the two. Without `free` (the dwell time is not over) the current depth stays,
-    unless it is ruled out.
+    Each engine gets the table of least cost. A depth costs the log goodput that it lacks to the best one, plus log(1 + gain)
+    if it is not the `current` one (-1: there is none). Each bucket weighs as much as its share of the engine's steps. Where
+    neighbouring buckets differ by d candidates, each crossing costs d `switch_steps` steps; crossings are taken to be as frequent
+    as steps in the less visited bucket. Where `free` is false (the dwell time is not over) the current depth stays, unless it is
+    ruled out.
     """
     cost = np.minimum(log_goodput.max(axis=1, keepdims=True) - log_goodput, _NEVER)
     known, at = current >= 0, np.maximum(current, 0)[:, None, :]
@@ -60,15 +76,15 @@ def choose(log_goodput: Floats, current: Indices, free: Mask, visits: Floats, ga
     held = known & ~free & (stay[:, 0] < _NEVER)
     cost += np.where(known, np.where(held, _NEVER, np.log1p(gain)), 0.0)[:, None, :]
     np.put_along_axis(cost, at, stay, axis=1)
-    crossings = np.minimum(visits[:, :-1], visits[:, 1:])
+    crossings = np.minimum(shares[:, :-1], shares[:, 1:])
     if switch_steps == 0 or not crossings.any():
         independent: Indices = cost.argmin(axis=1)
         return independent
-    return _least(cost * (visits + _UNVISITED)[:, None, :], crossings * switch_steps)
+    return _cheapest_path(cost * (shares + _UNVISITED)[:, None, :], crossings * switch_steps)
 
 
-def _least(cost: Floats, crossing: Floats) -> Indices:
-    """The path of least cost through each engine's batch sizes: a step over d depths costs d times `crossing`."""
+def _cheapest_path(cost: Floats, crossing: Floats) -> Indices:
+    """The path of least cost through each engine's buckets (Viterbi). A change by d candidates costs d times `crossing`."""
     engines, depths, batches = cost.shape
     # Engines come last here, so that numpy runs along them.
     total, crossing = np.array(cost.transpose(2, 1, 0), order="C"), np.ascontiguousarray(crossing.T)

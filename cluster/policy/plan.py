@@ -16,7 +16,7 @@ class Plan:
 
     table: DepthTable
     reason: str
-    probe: bool = False  # whether the table departs from the best one known, in order to learn
+    explores: bool = False  # whether the table departs from the best known one in order to learn
 
 
 class Policy(Protocol):

@@ -1,6 +1,6 @@
-"""What is new in reports: differences between engines' counters and those of their reports before.
+"""What is new in reports: counts since the report before.
 
-Kept in flat lists of numbers, so that a thousand engines can be looked at together and few objects come to be.
+New counts are kept in flat lists of numbers, so that numpy can work on a thousand engines at once and few objects are created.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cluster.messages.report import EngineReport, StepCounts
 
 
 @dataclass
-class Drafts:
-    """New counts of draft positions."""
+class DraftDelta:
+    """New drafts, by engine and draft position."""
 
     engines: list[str] = field(default_factory=list)
     # One entry for each engine and position:
@@ -35,11 +35,13 @@ class Drafts:
 
 
 @dataclass
-class Steps:
-    """New decode steps of engines that are alike."""
+class StepDelta:
+    """New decode steps of one cohort, by engine, depth and batch size."""
 
     engines: list[str] = field(default_factory=list)
-    tables: list[DepthTable | None] = field(default_factory=list)  # of each: the one that all its steps followed, if certain
+    tables: list[DepthTable | None] = field(
+        default_factory=list
+    )  # that was in force at all new steps of each engine; None: not sure
     # One entry for each engine, depth and batch size that ran:
     owner: list[int] = field(default_factory=list)  # index into `engines`
     depth: list[int] = field(default_factory=list)
@@ -71,9 +73,9 @@ class Steps:
 
 @dataclass
 class ReportedTotals:
-    """Totals of one engine as last reported. Totals that shrink belong to an engine that started anew."""
+    """Totals of one engine as last reported. Totals that shrink mean that the engine restarted."""
 
-    # Not the report itself: freeing a thousand of them is better left to whoever replaces them.
+    # The report itself is not kept: then a thousand reports a tick would be freed here, within the time of a decision.
     _incarnation: int = -1
     _requests: int = 0
     _table: DepthTable | None = None
@@ -84,12 +86,12 @@ class ReportedTotals:
     _timed: list[int] = field(default_factory=list)
     _seconds: list[float] = field(default_factory=list)
 
-    def take(self, engine: str, report: EngineReport, drafts: Drafts, steps: Steps) -> None:
-        """Add what a report has over the one before. The first adds all that its engine ever counted."""
+    def observe(self, engine: str, report: EngineReport, drafts: DraftDelta, steps: StepDelta) -> None:
+        """Add to `drafts` and `steps` what the report has over the one before. All of an engine's first report is new."""
         if report.incarnation != self._incarnation or report.requests < self._requests:
             self._table, self._reached, self._accepted, self._pairs = None, (), (), ((), ())
         self._incarnation, self._requests = report.incarnation, report.requests
-        self._take_steps(engine, report, steps)
+        self._observe_steps(engine, report, steps)
         reached, accepted = report.acceptance.reached, report.acceptance.accepted
         if reached != self._reached:
             none = [0] * len(reached)
@@ -97,7 +99,7 @@ class ReportedTotals:
             drafts.add(engine, list(map(sub, reached, before[0])), list(map(sub, accepted, before[1])))
             self._reached, self._accepted = reached, accepted
 
-    def _take_steps(self, engine: str, report: EngineReport, steps: Steps) -> None:
+    def _observe_steps(self, engine: str, report: EngineReport, steps: StepDelta) -> None:
         now, table, before = report.steps, report.applied.table, self._table
         self._table = table
         if (now.depth, now.batch) != self._pairs:
@@ -107,7 +109,7 @@ class ReportedTotals:
         rows = list(compress(range(len(count)), map(gt, now.count, count)))
         if not rows:
             return
-        # Only a table that was in force at both ends is sure to have been in force in between.
+        # Only a table that both reports name was surely in force in between.
         steady = before is not None and table.enabled and before.depth_by_batch == table.depth_by_batch
         steps.add(
             engine,
@@ -122,7 +124,7 @@ class ReportedTotals:
             count[i], timed[i], seconds[i] = now.count[i], now.timed[i], now.seconds[i]
 
     def _align(self, now: StepCounts) -> None:
-        """Bring the totals into the order of a report that lists other rows, with nothing where one is new."""
+        """Reorder the totals to match the rows of a report. New rows start at zero."""
         at = {pair: i for i, pair in enumerate(zip(*self._pairs, strict=True))}
         rows = [at.get(pair) for pair in zip(now.depth, now.batch, strict=True)]
         self._pairs = now.depth, now.batch

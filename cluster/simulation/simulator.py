@@ -27,7 +27,7 @@ import numpy as np
 from cluster.messages.base import DEEPEST
 from cluster.messages.directive import Applied, DepthTable
 from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
-from cluster.policy.depth_choice import expected_tokens
+from cluster.policy.goodput import expected_tokens
 from cluster.policy.plan import Plan, Policy
 from cluster.simulation.scenario import Scenario
 
@@ -147,7 +147,7 @@ class SimulatedEngine:
 
     def take(self, plan: Plan) -> None:
         """Follow a plan from the next step on."""
-        self.base = (self.base or self.table) if plan.probe else None
+        self.base = (self.base or self.table) if plan.explores else None
         self.table = plan.table
         self.sequence += 1
 

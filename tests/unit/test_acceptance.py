@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from cluster.messages.base import DEEPEST
 from cluster.policy.acceptance import AcceptanceModel
-from cluster.policy.report_delta import Drafts
+from cluster.policy.report_delta import DraftDelta
 
 TICK_S = 0.2
+HALF_LIFE_S = 60.0
 
 
 class Fleet:
@@ -25,18 +26,18 @@ class Fleet:
         """Let engines verify `samples` drafts a tick, with this acceptance by position; silent ones are left out."""
         for _ in range(ticks):
             self.now += TICK_S
-            drafts = Drafts()
+            drafts = DraftDelta()
             for engine, by_position in acceptance.items():
                 reached = np.cumprod([samples, *by_position]).round().astype(int).tolist()
                 drafts.add(engine, reached[:-1], reached[1:])
-            self.model.observe(self.now, drafts)
+            self.model.observe(self.now, drafts, HALF_LIFE_S)
 
     def mean(self, engine: str) -> list[float]:
-        values: list[float] = self.model.estimate([engine])[0][0].tolist()
+        values: list[float] = self.model.estimate([engine]).mean[0].tolist()
         return values
 
     def deviation(self, engine: str) -> list[float]:
-        values: list[float] = self.model.estimate([engine])[1][0].tolist()
+        values: list[float] = self.model.estimate([engine]).deviation[0].tolist()
         return values
 
 
@@ -127,11 +128,11 @@ counts = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), min_siz
 def test_estimates_are_chances_whatever_the_counts(ticks: list[dict[str, list[tuple[int, int]]]]) -> None:
     model = AcceptanceModel()
     for tick, engines in enumerate(ticks):
-        drafts = Drafts()
+        drafts = DraftDelta()
         for engine, positions in engines.items():
             drafts.add(engine, [r for r, _ in positions], [a for _, a in positions])
-        model.observe(tick * TICK_S, drafts)
-    mean, deviation = model.estimate(["a", "b", "new"])
+        model.observe(tick * TICK_S, drafts, HALF_LIFE_S)
+    mean, deviation, _ = model.estimate(["a", "b", "new"])
     assert ((mean >= 0) & (mean <= 1)).all()
     assert ((deviation > 0) & (deviation <= 0.5)).all()
 
@@ -142,11 +143,11 @@ def test_more_accepted_never_lowers_an_estimate(positions: list[tuple[int, float
     """One report, the same drafts reached, more of them accepted."""
 
     def estimate(pick: int) -> list[float]:
-        model, drafts = AcceptanceModel(), Drafts()
+        model, drafts = AcceptanceModel(), DraftDelta()
         accepted = [round(p[0] * sorted(p[1:])[pick]) for p in positions]
         drafts.add("a", [p[0] for p in positions], accepted)
-        model.observe(0.0, drafts)
-        values: list[float] = model.estimate(["a"])[0][0].tolist()
+        model.observe(0.0, drafts, HALF_LIFE_S)
+        values: list[float] = model.estimate(["a"]).mean[0].tolist()
         return values
 
     assert all(low <= high + 1e-12 for low, high in zip(estimate(0), estimate(1), strict=True))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.policy.depth_choice import choose, expected_tokens, within_limit
+from cluster.policy.depth_choice import choose
+from cluster.policy.goodput import expected_tokens, within_limit
 
 DEPTHS = (0, 1, 2, 3, 5, 7)
 chance = st.floats(0.0, 1.0)

@@ -64,23 +64,25 @@ def test_every_table_is_whole_and_holds_candidates_only(ticks: list[dict[str, En
             assert "\n" not in plan.reason
 
 
-class StepRecorder:
-    """Passes on what a policy decides, and keeps the last plan that is not a probe."""
+class PlanRecorder:
+    """Passes on what a policy decides, keeps the last plan that does not explore, and counts those that do."""
 
-    def __init__(self) -> None:
-        self.policy = MeasuredDepthPolicy(prior=H200)
+    def __init__(self, settings: PolicySettings | None = None) -> None:
+        self.policy = MeasuredDepthPolicy(settings, prior=H200)
+        self.explored = 0
         self.last = Plan(DepthTable(enabled=False), "")
 
     def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
         plans = self.policy.decide(reports, now)
-        self.last = next((plan for plan in plans.values() if not plan.probe), self.last)
+        self.explored += sum(plan.explores for plan in plans.values())
+        self.last = next((plan for plan in plans.values() if not plan.explores), self.last)
         return plans
 
 
 def decided(acceptance: float, batch: int) -> Plan:
     """The plan after a thousand steps at one acceptance and batch size."""
     phase = {"steps": 1000, "batch": batch, "acceptance": [acceptance]}
-    recorder = StepRecorder()
+    recorder = PlanRecorder()
     for _ in simulate(Scenario.model_validate({"name": "s", "step_ms": H200.step_ms, "phases": [phase]}), recorder):
         pass
     return recorder.last
@@ -102,6 +104,24 @@ def test_an_off_fleet_finds_a_better_draft() -> None:
     result = evaluate(Scenario.model_validate({"name": "s", "step_ms": H200.step_ms, "prior_step_ms": "same", "phases": phases}))
     assert result.phases[1] > 0.9
     assert result.probe_share < 0.01
+
+
+def test_with_no_share_for_it_nothing_is_explored() -> None:
+    explored = []
+    for share in (0.0, 0.01):
+        recorder = PlanRecorder(PolicySettings(probe_share=share))
+        phase = {"steps": 1000, "batch": 8, "acceptance": [0.5]}
+        for _ in simulate(Scenario.model_validate({"name": "s", "step_ms": H200.step_ms, "phases": [phase]}), recorder):
+            pass
+        explored.append(recorder.explored)
+    assert explored[0] == 0 < explored[1]
+
+
+def test_an_engine_that_comes_back_with_other_depths_gets_a_table_of_those() -> None:
+    policy = MeasuredDepthPolicy(prior=H200)
+    policy.decide({"a-0": report("a-0", candidate_depths=(0, 1, 3))}, 0.0)
+    plans = policy.decide({"a-0": report("a-0", incarnation=2, candidate_depths=(2, 5))}, 0.2)
+    assert set(plans["a-0"].table.depth_by_batch.values()) <= {2, 5}
 
 
 @pytest.mark.parametrize("wrong", [{"switch_gain": 2}, {"dwell_s": -1}, {"probe_share": 1}, {"half_life_s": 0}, {"nope": 1}])

@@ -1,4 +1,4 @@
-"""What reports say over those before."""
+"""What is new in a report, compared with the one before."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 
 from cluster.messages.directive import Applied
 from cluster.messages.report import Acceptance
-from cluster.policy.report_delta import Drafts, ReportedTotals, Steps
+from cluster.policy.report_delta import DraftDelta, ReportedTotals, StepDelta
 from tests.unit.builders import report, steps, table
 
 
 class Engine:
-    """ReportedTotals, and what the last report taken had to say."""
+    """Reported totals, and what was new in the last report."""
 
     def __init__(self) -> None:
-        self.counters = ReportedTotals()
+        self.totals = ReportedTotals()
 
     def report(self, **fields: Any) -> None:
-        self.drafts, self.steps = Drafts(), Steps()
-        self.counters.take("a", report("a", **fields), self.drafts, self.steps)
+        self.drafts, self.steps = DraftDelta(), StepDelta()
+        self.totals.observe("a", report("a", **fields), self.drafts, self.steps)
 
     @property
     def ran(self) -> list[tuple[int, int, int, int, float]]:
