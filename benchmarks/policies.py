@@ -1,8 +1,10 @@
-"""`python -m benchmarks.policies`: the measured policy beside simpler ones, on one grid, as a Markdown table.
+"""The measured policy beside simpler ones, on one grid. Prints a Markdown table.
+
+    python -m benchmarks.policies
 
 The grid: acceptance 0.2, 0.4, 0.6, 0.7, 0.8 and 0.9 at batch 1, 8, 32, 64 and 128, each alone for 4,000 steps, with the
-step times of the packaged H200 profile. Shares are of an oracle's goodput. SGLang's own adaptive policy is its class with
-its default settings, fed the accepted drafts of every step, as its worker feeds it.
+step times of the packaged H200 profile. Shares are of an oracle's goodput. SGLang's own adaptive policy is its class with its
+default settings; it gets the accepted drafts of every step, as it does from SGLang's worker.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from itertools import pairwise
 import numpy as np
 from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
 
-from cluster.evaluate import evaluate
 from cluster.messages.profile import Profile
 from cluster.policy.goodput import expected_tokens
+from cluster.simulation.evaluation import evaluate
 from cluster.simulation.scenario import Scenario
 
 ACCEPTANCES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)
 BATCHES = (1, 8, 32, 64, 128)
 STEPS = 4000
 PROFILE = Profile.load("h200_llama8b_eagle3")
-DEEPEST = 7  # of SGLang's candidates; the profile's times are continued to it by their last slope
+DEEPEST = 7  # of SGLang's candidates
 
 
 def measured(acceptance: float, batch: int) -> tuple[float, float]:
@@ -36,7 +38,7 @@ def measured(acceptance: float, batch: int) -> tuple[float, float]:
 
 
 def sglang_default(acceptance: float, batch: int) -> tuple[float, float]:
-    """The same of SGLang's `--speculative-adaptive` as it comes."""
+    """The same for SGLang's `--speculative-adaptive` with its defaults."""
     policy = AdaptiveSpeculativeParams(initial_steps=3)
     random = np.random.default_rng(0)
     depths = []
@@ -50,10 +52,12 @@ def sglang_default(acceptance: float, batch: int) -> tuple[float, float]:
 
 
 def threshold_at_32(acceptance: float, batch: int) -> tuple[float, float]:
+    """The same for a fixed threshold on the batch size."""
     return _share([3 if batch < 32 else 0] * STEPS, acceptance, batch)
 
 
 def always_3(acceptance: float, batch: int) -> tuple[float, float]:
+    """The same for one fixed depth."""
     return _share([3] * STEPS, acceptance, batch)
 
 

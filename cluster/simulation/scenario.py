@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from cluster.messages.base import BatchSize, Message
 from cluster.messages.profile import StepTable, StepTimes
@@ -57,6 +58,22 @@ class Scenario(Message):
     noise: float = Field(0.0, ge=0, le=3, allow_inf_nan=False, description="Sigma of a log-normal on each reported step time.")
     seed: int = Field(0, ge=0, description="Of all that is random.")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)] = Field(description="One after the other.")
+
+    @classmethod
+    def load(cls, path: Path) -> Scenario:
+        """Read a file.
+
+        Raises:
+            ValueError: if it cannot be read, or is no scenario; the message names the file and the field.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ValueError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:

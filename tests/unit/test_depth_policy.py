@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cluster.evaluate import evaluate
 from cluster.messages.directive import DepthTable
 from cluster.messages.profile import Profile, StepTimes, packaged
 from cluster.messages.report import Acceptance, EngineFacts, EngineReport
 from cluster.messages.settings import PolicySettings
 from cluster.policy.depth_policy import MeasuredDepthPolicy
 from cluster.policy.plan import Plan
+from cluster.simulation.evaluation import evaluate
 from cluster.simulation.scenario import Scenario
 from cluster.simulation.simulator import simulate
 from tests.unit.builders import report, steps

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from cluster.evaluate import evaluate, load, main
+from cluster.evaluate import main
+from cluster.simulation.evaluation import evaluate
+from cluster.simulation.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[1] / "data" / "scenarios"
 
@@ -30,7 +32,7 @@ def test_one_json_line_for_each_scenario() -> None:
 
 
 def test_the_same_scenario_gives_the_same_result() -> None:
-    scenario = load(str(SCENARIOS / "short-phases.json"))
+    scenario = Scenario.load(SCENARIOS / "short-phases.json")
     assert evaluate(scenario) == evaluate(scenario)
 
 
