@@ -1,16 +1,18 @@
-"""`python -m benchmarks.batch_series TRACE.csv SPEEDUP STEPS`: batch sizes, step by step, of an engine that serves a trace.
+"""Batch sizes, step by step, of an engine that serves a trace. Prints a JSON list.
+
+    python -m benchmarks.batch_series TRACE.csv SPEEDUP STEPS
 
 The trace has columns TIMESTAMP and GeneratedTokens (AzurePublicDataset's LLM inference traces). Its arrivals, played
-`SPEEDUP` times faster, join the engine's decode batch at the next step; each request stays for its generated tokens at
-`TOKENS` a step, and a step takes what the H200 profile says for depth 1 at that batch size. Beyond `MAX_RUNNING` requests
-wait. Steps without any request do not exist. Prints a JSON list.
+`SPEEDUP` times faster, join the engine's decode batch at the next step; beyond `MAX_RUNNING` requests they wait. Each request
+stays for its generated tokens at `TOKENS` a step. A step takes what the H200 profile says for depth 1 at that batch size. Times
+without any request have no steps.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from math import ceil
@@ -40,10 +42,20 @@ def series(arrivals: Sequence[tuple[float, int]], steps: int) -> list[int]:
 
 
 def read(path: Path, speedup: float) -> list[tuple[float, int]]:
+    """Arrivals of a trace, in seconds after the first, and their output tokens."""
     with path.open() as file:
         rows = [(datetime.fromisoformat(r["TIMESTAMP"][:26]), int(r["GeneratedTokens"])) for r in csv.DictReader(file)]
     return [((at - rows[0][0]).total_seconds() / speedup, tokens) for at, tokens in rows]
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.batch_series", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("speedup", type=float)
+    parser.add_argument("steps", type=int)
+    arguments = parser.parse_args()
+    print(json.dumps(series(read(arguments.trace, arguments.speedup), arguments.steps)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(series(read(Path(sys.argv[1]), float(sys.argv[2])), int(sys.argv[3]))))
+    main()

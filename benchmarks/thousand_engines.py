@@ -1,6 +1,8 @@
 """Time of one decide() for a thousand engines that all have something new to say, as one JSON object.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.thousand_engines [ENGINES TICKS]
+    OMP_NUM_THREADS=1 python -m benchmarks.thousand_engines [ENGINES TICKS] [--bar-ms 100]
+
+With a bar it exits with 1 if the median or the 95th percentile is above it.
 
 One core is meant, so numpy gets one thread, as Ray has it in an actor of one CPU.
 
@@ -12,6 +14,7 @@ happens outside the timed part. The garbage collector runs when it likes; what i
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import pickle
@@ -122,9 +125,13 @@ def ticks(engines: int, count: int) -> Iterator[Tick]:
         gc.callbacks.remove(collector)
 
 
-def main() -> None:
-    engines, count = (int(arg) for arg in (sys.argv[1:] or ("1000", "100")))
-    first, *others = ticks(engines, 1 + count)
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m benchmarks.thousand_engines")
+    parser.add_argument("engines", nargs="?", type=int, default=1000)
+    parser.add_argument("ticks", nargs="?", type=int, default=100)
+    parser.add_argument("--bar-ms", type=float, help="processor time of a decision that must not be exceeded")
+    arguments = parser.parse_args()
+    first, *others = ticks(arguments.engines, 1 + arguments.ticks)
     times = [tick.ms for tick in others]
     figures = {
         "median_ms": statistics.median(times),
@@ -133,8 +140,14 @@ def main() -> None:
         "longest_collecting_ms": max(tick.collecting_ms for tick in others),
         "first_ms": first.ms,  # takes in all that the engines ever counted
     }
-    print(json.dumps({"engines": engines, "ticks": count, **{name: round(ms, 1) for name, ms in figures.items()}}))
+    rounded = {name: round(ms, 1) for name, ms in figures.items()}
+    print(json.dumps({"engines": arguments.engines, "ticks": arguments.ticks, **rounded}))
+    bar_ms: float | None = arguments.bar_ms
+    slow = [name for name in ("median_ms", "p95_ms") if bar_ms is not None and figures[name] > bar_ms]
+    if slow:
+        print(f"error: above the bar of {bar_ms:g} ms: {', '.join(slow)}", file=sys.stderr)
+    return 1 if slow else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
