@@ -124,7 +124,7 @@ counts = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), min_siz
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), counts), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_estimates_are_chances_whatever_the_counts(ticks: list[dict[str, list[tuple[int, int]]]]) -> None:
     model = AcceptanceModel()
     for tick, engines in enumerate(ticks):
@@ -138,7 +138,7 @@ def test_estimates_are_chances_whatever_the_counts(ticks: list[dict[str, list[tu
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_accepted_never_lowers_an_estimate(positions: list[tuple[int, float, float]]) -> None:
     """One report, the same drafts reached, more of them accepted."""
 

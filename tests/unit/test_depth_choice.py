@@ -27,21 +27,21 @@ def test_expected_tokens_by_hand() -> None:
 
 
 @given(acceptances, acceptances, times, st.integers(-1, len(DEPTHS) - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_higher_acceptance_never_lowers_the_depth(a: list[float], b: list[float], times_s: list[float], current: int) -> None:
     low, high = np.minimum(a, b).tolist(), np.maximum(a, b).tolist()
     assert chosen(high, times_s, current) >= chosen(low, times_s, current)
 
 
 @given(acceptances, times, st.floats(1.0, 2.0), st.integers(-1, len(DEPTHS) - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_dearer_draft_steps_never_raise_the_depth(a: list[float], times_s: list[float], dearer: float, current: int) -> None:
     dear = [t * dearer**depth for t, depth in zip(times_s, DEPTHS, strict=True)]
     assert chosen(a, dear, current) <= chosen(a, times_s, current)
 
 
 @given(acceptances, times, st.integers(0, len(DEPTHS) - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_depth_is_only_left_for_a_clear_gain(a: list[float], times_s: list[float], current: int) -> None:
     goodput = expected_tokens(np.array(a), DEPTHS) / np.array(times_s)
     taken = chosen(a, times_s, current, gain=0.02)

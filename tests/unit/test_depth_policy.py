@@ -51,7 +51,7 @@ def fleets(draw: st.DrawFn) -> list[dict[str, EngineReport]]:
 
 
 @given(fleets(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_table_is_whole_and_holds_candidates_only(ticks: list[dict[str, EngineReport]], with_prior: bool) -> None:
     policy = MeasuredDepthPolicy(prior=H200 if with_prior else None)
     for tick, reports in enumerate(ticks):

@@ -111,7 +111,7 @@ timings = st.tuples(st.sampled_from(DEPTHS), st.integers(1, 300), st.floats(0.01
 
 
 @given(st.lists(st.lists(timings, min_size=1, max_size=4), max_size=5), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_deeper_and_fuller_is_never_cheaper_whatever_is_reported(
     ticks: list[list[tuple[int, int, float]]], with_profile: bool
 ) -> None:
@@ -125,7 +125,7 @@ def test_deeper_and_fuller_is_never_cheaper_whatever_is_reported(
 
 
 @given(st.lists(st.lists(st.floats(-10, 10), min_size=4, max_size=4), min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_monotone_stays(rows: list[list[float]]) -> None:
     rising = np.maximum.accumulate(np.maximum.accumulate(np.array(rows), axis=0), axis=1)
     assert (monotone(rising, np.ones_like(rising)) == rising).all()
