@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TypeVar
 
 from fastapi import FastAPI, Request
@@ -10,7 +9,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from cluster.messages.answer import ApiError
+from cluster.messages import errors
+from cluster.messages.errors import ApiError
 
 
 class RequestError(Exception):
@@ -36,7 +36,7 @@ def parse(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise RequestError(ApiError.from_validation(error)) from error
+        raise RequestError(errors.invalid_body(error)) from error
 
 
 def render(error: ApiError) -> JSONResponse:
@@ -48,11 +48,6 @@ def render(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body(), error.status, headers)
 
 
-def event(error: ApiError) -> bytes:
-    """An error inside a stream, as a server-sent event. The stream ends with it, and without `[DONE]`."""
-    return f"data: {json.dumps(error.body())}\n\n".encode()
-
-
 def install(app: FastAPI) -> None:
     """Render every error of the application in OpenAI's format."""
 
@@ -62,10 +57,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        return render(ApiError(status=error.status_code, message=f"{request.method} {request.url.path}: {error.detail}"))
+        return render(errors.from_status(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, _: Exception) -> JSONResponse:
         """A bug of ours: its traceback is in the replica's log, not in the answer."""
-        message = f"{request.method} {request.url.path}: internal error"
-        return render(ApiError(status=500, message=message, type="server_error"))
+        return render(errors.from_status(500, f"{request.method} {request.url.path}: internal error"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from cluster.messages.answer import ApiError
+from cluster.messages import errors
 from serve_app.error_responses import RequestError
 
 TIMEOUT = "X-Request-Timeout"
@@ -27,7 +27,7 @@ def timeout_s(headers: Mapping[str, str]) -> float | None:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         message = f"{TIMEOUT}: a positive number of seconds is wanted, not {named!r}"
-        raise RequestError(ApiError(status=400, message=message, param=TIMEOUT))
+        raise RequestError(errors.invalid_field(message, TIMEOUT))
     return seconds
 
 

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from ray import serve
 
+from cluster.messages import errors
 from cluster.messages.answer import EVENT_STREAM
 from cluster.messages.base import Message
 from cluster.messages.settings import Mode
@@ -25,7 +26,7 @@ from serve_app.bodies.requests import ChatRequest, CompletionRequest
 from serve_app.ingress_metrics import IngressMetrics
 from serve_app.ingress_settings import IngressSettings
 from serve_app.relay import sse
-from serve_app.relay.relay import NO_CONTROLLER, Relay, unavailable
+from serve_app.relay.relay import NO_CONTROLLER, Relay
 
 _LOG = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Ingress:
         session, timeout_s = headers.session(request.headers), headers.timeout_s(request.headers)
         head, pieces = await self._gateway.answer(route, await request.body(), session, timeout_s)
         if head.media_type == EVENT_STREAM:
-            return StreamingResponse(pieces, media_type=head.media_type)
+            return StreamingResponse(sse.with_error_event(pieces), media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), media_type=head.media_type)
 
     # -- handle methods: no HTTP in between. `session` and `timeout_s` are what the headers are to HTTP clients. --
@@ -155,7 +156,7 @@ class Ingress:
         try:
             status: FleetStatus = await self._controller.status.remote()
         except NO_CONTROLLER as error:
-            raise error_responses.RequestError(unavailable("there is no controller at the moment")) from error
+            raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
         return status
 
     async def set_mode(self, mode: Mode) -> None:
@@ -163,7 +164,7 @@ class Ingress:
         try:
             await self._controller.set_mode.remote(mode)
         except NO_CONTROLLER as error:
-            raise error_responses.RequestError(unavailable("there is no controller at the moment")) from error
+            raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
         body = {"model": self._gateway.fleet.served_model_name, **body}

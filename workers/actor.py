@@ -14,10 +14,11 @@ import uvloop
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
-from cluster.messages.answer import ApiError
+from cluster.messages import errors
+from cluster.messages.answer import Piece
 from cluster.messages.directive import Directive
 from cluster.messages.report import EngineReport, NotServing
-from cluster.messages.request_socket import Address, Piece
+from cluster.messages.request_socket import Address
 from cluster.messages.spec import EngineSpec
 from workers import event_loops
 from workers.directed_engine import DirectedEngine
@@ -131,8 +132,7 @@ class EngineActor:
         return respond
 
     async def _refuse(self) -> AsyncGenerator[Piece, None]:
-        message = f"engine {self._spec.name} has no controller and ends"
-        yield ApiError(status=503, message=message, type="server_error", code="no_engine")
+        yield errors.no_engine(f"engine {self._spec.name} has no controller and ends")
 
 
 def _lives(controller: str) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 
 import psutil
 
+from cluster.messages.answer import Piece
 from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.profile import StepTimes
 from cluster.messages.report import EngineReport, Load
-from cluster.messages.request_socket import Piece
 from cluster.messages.spec import EngineSpec
 from workers import startup_profile
 from workers.lease import Lease

@@ -8,9 +8,9 @@ import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
-from cluster.messages import request_socket
-from cluster.messages.answer import ApiError
-from cluster.messages.request_socket import Address, Piece
+from cluster.messages import errors, request_socket
+from cluster.messages.answer import Piece
+from cluster.messages.request_socket import Address
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class RequestServer:
             return
         except Exception:
             _LOG.exception("a request failed")
-            error = ApiError(status=502, message="the engine failed while it answered", type="server_error", code="engine_failed")
+            error = errors.engine_failed("the engine failed while it answered")
             with suppress(_LeftError):
                 await _send(writer, request_socket.frame(error) + request_socket.END)
 

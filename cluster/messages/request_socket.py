@@ -13,11 +13,9 @@ import struct
 
 from pydantic import Field
 
-from cluster.messages.answer import ApiError, ResponseHead
+from cluster.messages.answer import Piece, ResponseHead
 from cluster.messages.base import Message
-
-Piece = ResponseHead | ApiError | bytes
-"""An answer is a head and then the body in pieces, or an error, which may also come behind a part of the body."""
+from cluster.messages.errors import ApiError
 
 CONNECT_TIMEOUT_S = 5.0
 

@@ -8,7 +8,8 @@ from starlette._utils import get_route_path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.messages.answer import ApiError
+from cluster.messages import errors
+from cluster.messages.errors import ApiError
 from serve_app.access.keys import KeySet
 from serve_app.error_responses import RequestError, render
 from serve_app.headers import SESSION, TIMEOUT
@@ -41,14 +42,14 @@ class AccessPolicy:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
-            return _unauthorized("no API key; send it as `Authorization: Bearer KEY`")
+            return errors.invalid_api_key("no API key; send it as `Authorization: Bearer KEY`")
         key = key.strip()
         is_admin = self._admins is not None and self._admins.holds(key)
         if is_admin or (not changes_the_fleet and self._clients is not None and self._clients.holds(key)):
             return None
         if changes_the_fleet and self._clients is not None and self._clients.holds(key):
-            return ApiError(status=403, message=f"{method} {path} needs an admin key", code="insufficient_permissions")
-        return _unauthorized("this API key is not known here")
+            return errors.insufficient_permissions(method, path)
+        return errors.invalid_api_key("this API key is not known here")
 
     def allowed_origin(self, origin: str | None) -> str | None:
         """The origin to name in the answer; None for one that may not call."""
@@ -94,7 +95,7 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > limit:
-            raise RequestError(ApiError(status=413, message=f"the body is larger than {limit} bytes", code="request_too_large"))
+            raise RequestError(errors.request_too_large(limit))
         return message
 
     return bounded
@@ -113,14 +114,10 @@ def _with_origin(send: Send, origin: str) -> Send:
 
 def _preflight(allowed: bool) -> Response:
     if not allowed:
-        return render(ApiError(status=403, message="this origin may not call; see cors_origins"))
+        return render(errors.from_status(403, "this origin may not call; see cors_origins"))
     headers = {
         "Access-Control-Allow-Methods": "GET, POST",
         "Access-Control-Allow-Headers": f"Authorization, Content-Type, {TIMEOUT}, {SESSION}",
         "Access-Control-Max-Age": "600",
     }
     return Response(status_code=204, headers=headers)
-
-
-def _unauthorized(message: str) -> ApiError:
-    return ApiError(status=401, message=message, code="invalid_api_key")

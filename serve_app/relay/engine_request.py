@@ -9,9 +9,10 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from cluster.messages import request_socket
-from cluster.messages.answer import ApiError
-from cluster.messages.request_socket import Address, Piece
+from cluster.messages import errors, request_socket
+from cluster.messages.answer import Piece
+from cluster.messages.errors import ApiError
+from cluster.messages.request_socket import Address
 from cluster.routing.deadline import Deadline
 
 _LOG = logging.getLogger(__name__)
@@ -34,10 +35,9 @@ async def address_of(actor: Any, engine: str) -> Address:
     try:
         address: Address | None = await actor.address.remote()
     except RayError as error:
-        raise EngineLostError(lost(engine)) from error
+        raise EngineLostError(errors.engine_lost(engine)) from error
     if address is None:
-        message = f"engine {engine} takes no requests"
-        raise EngineLostError(ApiError(status=503, message=message, type="server_error", code="no_engine"))
+        raise EngineLostError(errors.no_engine(f"engine {engine} takes no requests"))
     return address
 
 
@@ -61,12 +61,7 @@ async def ask(address: Address, engine: str, route: str, body: bytes, deadline: 
             yield piece
     except (OSError, EOFError, asyncio.TimeoutError) as error:
         _LOG.warning("engine %s was lost during a request: %r", engine, error)
-        raise EngineLostError(lost(engine)) from error
+        raise EngineLostError(errors.engine_lost(engine)) from error
     finally:
         if writer is not None:
             writer.close()
-
-
-def lost(engine: str) -> ApiError:
-    message = f"engine {engine} was lost while it answered; send the request again"
-    return ApiError(status=502, message=message, type="server_error", code="engine_lost")

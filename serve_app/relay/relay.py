@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -14,8 +13,10 @@ import ray
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from cluster.messages.answer import EVENT_STREAM, ApiError, ResponseHead
-from cluster.messages.request_socket import Address, Piece
+from cluster.messages import errors
+from cluster.messages.answer import EVENT_STREAM, Piece, ResponseHead
+from cluster.messages.errors import ApiError
+from cluster.messages.request_socket import Address
 from cluster.routing.admission_queue import AdmissionQueue, QueueFullError
 from cluster.routing.deadline import Deadline, DeadlineError
 from cluster.routing.router import Router, Slot
@@ -24,13 +25,12 @@ from serve_app import error_responses, headers
 from serve_app.bodies.requests import ROUTES, Request
 from serve_app.error_responses import RequestError
 from serve_app.ingress_settings import IngressSettings
-from serve_app.relay.engine_request import EngineLostError, address_of, ask, lost
+from serve_app.relay import sse
+from serve_app.relay.engine_request import EngineLostError, address_of, ask
 
 _LOG = logging.getLogger(__name__)
 
 SYNC_EVERY_S = 0.2  # between two snapshots
-DONE = b"data: [DONE]\n\n"
-_BROKE_OFF = ApiError(status=502, message="the stream broke off", type="server_error", code="engine_failed")
 NO_CONTROLLER = (RayError, RayServeException)
 """What a call to the controller raises where there is none. Serve's own errors are none of Ray's."""
 
@@ -84,12 +84,12 @@ class Relay:
             RequestError: before the first one.
         """
         if self._fleet is None:
-            raise RequestError(unavailable("the fleet is starting: the controller has not been heard of yet"))
+            raise RequestError(errors.no_engine("the fleet is starting: the controller has not been heard of yet"))
         return self._fleet
 
     async def answer(
         self, route: str, body: bytes, session: str | None = None, timeout_s: float | None = None
-    ) -> tuple[ResponseHead, AsyncIterator[bytes]]:
+    ) -> tuple[ResponseHead, AsyncGenerator[bytes, None]]:
         """Send an OpenAI request to an engine. Returns once the head of its answer is known.
 
         Requests of one `session` go to the same engine. After `timeout_s` the request ends, whatever it is at.
@@ -100,8 +100,7 @@ class Relay:
         request = error_responses.parse(ROUTES[route], body)
         known = self.fleet.served_model_name
         if request.model not in (None, known):
-            message = f"model: there is no {request.model!r} here; this fleet serves {known!r}"
-            raise RequestError(ApiError(status=404, message=message, param="model", code="model_not_found"))
+            raise RequestError(errors.model_not_found(request.model, known))
         settings = self._settings
         deadline = Deadline(min(timeout_s or settings.default_timeout_s, settings.max_timeout_s))
         try:
@@ -147,10 +146,10 @@ class Relay:
             if failed:
                 error = next(iter(failed.values()))
             elif self.fleet.serving:
-                error = _full(settings)
+                error = errors.fleet_full(settings.queue_timeout_s)
             else:
                 states = "; ".join(f"{e.name} is {e.state} ({e.detail})" for e in self.fleet.engines)
-                error = unavailable(f"no engine is serving: {states}")
+                error = errors.no_engine(f"no engine is serving: {states}")
             raise RequestError(error) from None
 
     async def _pieces(self, place: Slot, route: str, body: bytes, deadline: Deadline) -> AsyncGenerator[Piece, None]:
@@ -166,59 +165,45 @@ class Relay:
             self._router.leave(place)
             self._line.advance()
 
-    async def _body(self, head: ResponseHead, pieces: AsyncGenerator[Piece, None], deadline: Deadline) -> AsyncIterator[bytes]:
-        """The body. A plain answer that breaks off raises; a stream tells its client by an event, and ends without `[DONE]`."""
-        error: ApiError | None = None
+    async def _body(
+        self, head: ResponseHead, pieces: AsyncGenerator[Piece, None], deadline: Deadline
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of an answer.
+
+        Raises:
+            RequestError: if it breaks off. A stream is whole only if it ends with `[DONE]`.
+        """
         last = b""
         try:
             async for piece in pieces:
-                if isinstance(piece, bytes):
-                    last = piece
-                    yield piece
-                elif isinstance(piece, ApiError):
-                    error = piece
-                    break
-        except EngineLostError as broken:
-            error = broken.error
+                if isinstance(piece, ApiError):
+                    raise RequestError(piece)
+                assert isinstance(piece, bytes)
+                last = piece
+                yield piece
+        except EngineLostError as lost:
+            raise RequestError(lost.error) from lost
         except DeadlineError:
-            error = self._too_late(deadline)
+            raise RequestError(self._too_late(deadline)) from None
         finally:
             deadline.cancel()
             await pieces.aclose()
-        if head.media_type != EVENT_STREAM:
-            if error:
-                raise RequestError(error)
-        elif error or not last.endswith(DONE):
-            yield error_responses.event(error or _BROKE_OFF)
+        if head.media_type == EVENT_STREAM and not last.endswith(sse.DONE):
+            raise RequestError(errors.engine_failed("the stream broke off"))
 
     def _too_late(self, deadline: Deadline) -> ApiError:
         most = self._settings.max_timeout_s
         advice = f"allow more by the header {headers.TIMEOUT}" if deadline.seconds < most else "no request may take longer"
-        message = f"not answered within {deadline.seconds:g} s; {advice}"
-        return ApiError(status=504, message=message, type="server_error", code="deadline_exceeded")
+        return errors.deadline_exceeded(deadline.seconds, advice)
 
     async def _address(self, engine: EngineSnapshot) -> Address:
         if engine.actor not in self._addresses:
             try:
                 actor = await asyncio.to_thread(ray.get_actor, engine.actor, self.fleet.namespace)
             except ValueError as error:
-                raise EngineLostError(lost(engine.name)) from error
+                raise EngineLostError(errors.engine_lost(engine.name)) from error
             self._addresses[engine.actor] = await address_of(actor, engine.name)
         return self._addresses[engine.actor]
-
-
-def unavailable(message: str) -> ApiError:
-    return ApiError(status=503, message=message, type="server_error", code="no_engine", retry_after_s=5)
-
-
-def _full(settings: IngressSettings) -> ApiError:
-    return ApiError(
-        status=429,
-        message=f"all engines are full, and no place came free within {settings.queue_timeout_s:g} s; try again later",
-        type="rate_limit_error",
-        code="fleet_full",
-        retry_after_s=math.ceil(settings.queue_timeout_s),
-    )
 
 
 def _affinity(request: Request, session: str | None, chars: int) -> bytes | None:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from cluster.messages.answer import ApiError
 from serve_app.error_responses import RequestError
+
+DONE = b"data: [DONE]\n\n"
+"""Ends a stream that is whole."""
+
+
+async def with_error_event(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """Pass a stream on. If it breaks off, its client learns that from a last event, and `[DONE]` does not come."""
+    async with aclosing(pieces):
+        try:
+            async for piece in pieces:
+                yield piece
+        except RequestError as refused:
+            yield f"data: {json.dumps(refused.error.body())}\n\n".encode()
 
 
 async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """Decode a stream, up to its `[DONE]`. `pieces` may be cut anywhere.
-
-    Raises:
-        RequestError: for an error event.
-    """
+    """Decode a stream, up to its `[DONE]`. `pieces` may be cut anywhere."""
     buffer = b""
     async for piece in pieces:
         buffer += piece
         *whole, buffer = buffer.split(b"\n\n")
         for event in whole:
             data = event.removeprefix(b"data: ")
-            if data == b"[DONE]":
-                continue
-            decoded = json.loads(data)
-            if "error" in decoded:
-                raise RequestError(_error(decoded["error"]))
-            yield decoded
-
-
-def _error(error: dict[str, Any]) -> ApiError:
-    """The error that `error_responses.event` wrote. An event has no status, but the rest of an error tells it."""
-    refused, late = error["type"] == "invalid_request_error", error["code"] == "deadline_exceeded"
-    return ApiError(status=400 if refused else 504 if late else 502, **error)
+            if data != b"[DONE]":
+                yield json.loads(data)

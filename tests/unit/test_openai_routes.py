@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from cluster.messages.answer import ApiError, ResponseHead
+from cluster.messages.answer import ResponseHead
+from cluster.messages.errors import ApiError
 from workers.sglang_patch.openai_routes import OpenAIRoutes
 
 

@@ -14,20 +14,21 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from cluster.messages import request_socket
-from cluster.messages.answer import EVENT_STREAM, ApiError, ResponseHead
+from cluster.messages.answer import EVENT_STREAM, ResponseHead
+from cluster.messages.errors import ApiError
 from cluster.messages.report import Load
 from cluster.messages.request_socket import Address
 from cluster.routing.snapshot import EngineSnapshot, Snapshot
 from serve_app.error_responses import RequestError
 from serve_app.ingress_settings import IngressSettings
 from serve_app.relay import relay as module
+from serve_app.relay import sse
 from serve_app.relay.relay import Relay
 
 PLAIN = json.dumps({"model": "tiny", "prompt": "a"}).encode()
 STREAM = json.dumps({"model": "tiny", "prompt": "a", "stream": True}).encode()
 HEAD, STREAM_HEAD = ResponseHead(), ResponseHead(media_type=EVENT_STREAM)
-DONE = b"data: [DONE]\n\n"
-
+DONE = sse.DONE
 
 LOST = object()
 KEY = "key"
@@ -105,8 +106,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 async def ask(gateway: Relay, body: bytes = PLAIN, **options: Any) -> bytes:
-    _, pieces = await gateway.answer("completions", body, **options)
-    return b"".join([piece async for piece in pieces])
+    head, pieces = await gateway.answer("completions", body, **options)
+    streamed = head.media_type == EVENT_STREAM
+    return b"".join([piece async for piece in (sse.with_error_event(pieces) if streamed else pieces)])
 
 
 async def refused(gateway: Relay, body: bytes = PLAIN, **options: Any) -> ApiError:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cluster.messages import request_socket
-from cluster.messages.answer import ApiError, ResponseHead
-from cluster.messages.request_socket import Address, Piece
+from cluster.messages.answer import Piece, ResponseHead
+from cluster.messages.errors import ApiError
+from cluster.messages.request_socket import Address
 from workers.request_server import RequestServer
 
 FOR_EVER = "for ever"

@@ -1,42 +1,56 @@
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from cluster.messages.answer import ApiError
-from serve_app import error_responses
+from cluster.messages import errors
 from serve_app.error_responses import RequestError
 from serve_app.relay import sse
 
-STREAM = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\ndata: [DONE]\n\n'
+STREAM = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\n' + sse.DONE
 
 
-def decode(body: bytes, cut: int) -> list[dict[str, Any]]:
-    async def pieces() -> AsyncIterator[bytes]:
-        for start in range(0, len(body), cut):
-            yield body[start : start + cut]
-
-    async def collect() -> list[dict[str, Any]]:
-        return [event async for event in sse.events(pieces())]
-
-    return asyncio.run(collect())
+async def pieces(body: bytes, cut: int) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), cut):
+        yield body[start : start + cut]
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1000])
-def test_events_survive_any_cut(cut: int) -> None:
-    assert [event["choices"][0]["text"] for event in decode(STREAM, cut)] == ["a", "b"]
+async def test_events_survive_any_cut(cut: int) -> None:
+    events = [event async for event in sse.events(pieces(STREAM, cut))]
+    assert [event["choices"][0]["text"] for event in events] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ApiError(status=502, message="engine lost", type="server_error", code="engine_lost"),
-        ApiError(status=504, message="too late", type="server_error", code="deadline_exceeded"),
-        ApiError(status=400, message="no text fits"),
-    ],
-)
-def test_an_error_event_is_raised_as_it_was(error: ApiError) -> None:
-    with pytest.raises(RequestError) as raised:
-        decode(error_responses.event(error), 1000)
-    assert raised.value.error == error
+async def test_a_whole_stream_passes_as_it_is() -> None:
+    assert b"".join([piece async for piece in sse.with_error_event(pieces(STREAM, 7))]) == STREAM
+
+
+async def test_a_stream_that_breaks_off_ends_with_its_error() -> None:
+    error = errors.engine_lost("engine-0")
+
+    async def breaks() -> AsyncGenerator[bytes, None]:
+        yield b"data: {}\n\n"
+        raise RequestError(error)
+
+    first, last = [piece async for piece in sse.with_error_event(breaks())]
+    assert first == b"data: {}\n\n"
+    assert json.loads(last.removeprefix(b"data: ")) == error.body()
+    assert last.endswith(b"\n\n")
+
+
+async def test_whoever_stops_reading_ends_the_stream() -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"data: {}\n\n"
+        finally:
+            ended.set()
+
+    stream: Any = sse.with_error_event(endless())
+    await anext(stream)
+    await stream.aclose()
+    assert ended.is_set()

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.messages.answer import EVENT_STREAM, ApiError, ResponseHead
-from cluster.messages.request_socket import Piece
+from cluster.messages import errors
+from cluster.messages.answer import EVENT_STREAM, Piece, ResponseHead
+from cluster.messages.errors import ApiError
 
 _NO_TOKEN_LEFT = "Grammar accept_token failed"
 """How SGLang begins to say that what constrains an answer refused its next token, which it does if it allows none."""
@@ -42,7 +43,7 @@ class OpenAIRoutes:
         try:
             request = model.model_validate_json(body)
         except ValidationError as error:
-            yield ApiError.from_validation(error)
+            yield errors.invalid_body(error)
             return
         if refusal := self._unknown_token(request) or self._min_p(request):
             yield refusal
@@ -73,16 +74,13 @@ class OpenAIRoutes:
         ids = [i for item in prompts for i in (item if isinstance(item, list) else [item]) if isinstance(i, int)]
         for field, tokens in [("prompt", ids), ("stop_token_ids", request.stop_token_ids or [])]:
             if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
-                message = f"{field}: token ids are from 0 to {self._vocabulary - 1}"
-                return ApiError(status=400, message=message, param=field)
+                return errors.invalid_field(f"{field}: token ids are from 0 to {self._vocabulary - 1}", field)
         return None
 
     def _min_p(self, request: Any) -> ApiError | None:
         """Refuse min_p in deterministic mode: SGLang samples by seeds there, and its scheduler ends of the two together."""
         if self._deterministic and request.min_p:
-            return ApiError(
-                status=400, message="min_p: engines in SGLang's deterministic mode cannot sample with it", param="min_p"
-            )
+            return errors.invalid_field("min_p: engines in SGLang's deterministic mode cannot sample with it", "min_p")
         return None
 
 
@@ -92,19 +90,19 @@ def _broken(answer: str) -> ApiError | None:
     if answer.startswith('data: {"error"'):
         error = json.loads(answer.removeprefix("data: "))["error"]
         if 400 <= error.get("code", 500) < 500:
-            return _failed(error["code"], error["message"])
-        return _failed(502, error["message"], code="engine_failed")
+            return _no_text_fits(error["message"]) or errors.from_status(error["code"], error["message"])
+        return _no_text_fits(error["message"]) or errors.engine_failed(error["message"])
     if '"finish_reason":"abort"' in answer:
-        return _failed(502, "the engine ended the request", code="engine_failed")
+        return errors.engine_failed("the engine ended the request")
     return None
 
 
 def _refused(status: int, body: dict[str, Any]) -> ApiError:
-    return _failed(status, str(body.get("message", body)), param=body.get("param"))
+    message = str(body.get("message", body))
+    return _no_text_fits(message) or errors.from_status(status, message, body.get("param"))
 
 
-def _failed(status: int, message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def _no_text_fits(message: str) -> ApiError | None:
     if message.startswith(_NO_TOKEN_LEFT):
-        return ApiError(status=400, message="no text fits the regex, JSON schema or tools of the request")
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return ApiError(status=status, message=message, type=kind, param=param, code=code)
+        return errors.invalid_field("no text fits the regex, JSON schema or tools of the request")
+    return None
