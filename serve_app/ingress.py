@@ -21,7 +21,7 @@ from cluster.messages.settings import Mode
 from cluster.messages.status import FleetStatus
 from serve_app import error_responses, headers, openapi
 from serve_app.access import middleware
-from serve_app.access.middleware import AccessPolicy
+from serve_app.access.access_policy import AccessPolicy
 from serve_app.bodies.requests import ChatRequest, CompletionRequest
 from serve_app.ingress_metrics import IngressMetrics
 from serve_app.ingress_settings import IngressSettings
@@ -69,13 +69,13 @@ class Ingress:
         """
         try:
             settings = IngressSettings.model_validate(user_config)
-            new_guard = AccessPolicy(settings)
+            policy = AccessPolicy(settings)
         except ValueError as error:
             if not self._configured:
                 raise
             _LOG.error("user_config refused: %s", error)
             return
-        self.app.state.guard = new_guard  # type: ignore[attr-defined]  # each replica has an `app` of its own, from Serve
+        self.app.state.access_policy = policy  # type: ignore[attr-defined]  # Serve gives each replica an `app` of its own
         self._gateway.configure(settings)
         self._configured = True
 

@@ -29,7 +29,7 @@ class KeySource(Message):
         """The keys.
 
         Raises:
-            ValueError: if there is none, since a door with no key would be shut or open by mistake.
+            ValueError: if there is none: with an empty list the server would be open, or closed to everybody, by mistake.
         """
         if self.file is not None:
             try:
@@ -53,7 +53,7 @@ class KeySet:
 
     def holds(self, key: str) -> bool:
         given = _hash(key)
-        # Every one is compared, so that the time does not tell which came close.
+        # All are compared, so that the time does not tell which one came close.
         return any([hmac.compare_digest(given, known) for known in self._hashes])
 
 

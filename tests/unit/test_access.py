@@ -9,10 +9,11 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 from pydantic import ValidationError
+from ray import cloudpickle
 
 from serve_app import error_responses
 from serve_app.access import middleware
-from serve_app.access.middleware import AccessPolicy
+from serve_app.access.access_policy import AccessPolicy
 from serve_app.ingress_settings import IngressSettings
 
 KEYS = {"api_keys": {"environment": "TEST_API_KEYS"}, "admin_keys": {"environment": "TEST_ADMIN_KEYS"}}
@@ -24,11 +25,10 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_ADMIN_KEYS", "sk-admin")
 
 
-def client(**settings: Any) -> httpx.AsyncClient:
+def application() -> FastAPI:
     app = FastAPI()
     error_responses.install(app)
     middleware.install(app)
-    app.state.guard = AccessPolicy(IngressSettings(**settings))
 
     @app.post("/v1/completions")
     @app.post("/fleet/mode")
@@ -40,6 +40,12 @@ def client(**settings: Any) -> httpx.AsyncClient:
     async def get() -> str:
         return "ok"
 
+    return app
+
+
+def client(**settings: Any) -> httpx.AsyncClient:
+    app = application()
+    app.state.access_policy = AccessPolicy(IngressSettings(**settings))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door")
 
 
@@ -136,15 +142,47 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
         assert answer.json()["error"]["code"] == "request_too_large"
 
 
-async def test_origins() -> None:
-    asks = {"Origin": "https://page", "Access-Control-Request-Method": "POST"}
-    for settings, allowed in [({}, False), ({"cors_origins": ["https://page"]}, True), ({"cors_origins": ["*"]}, True)]:
-        door = client(**settings)
-        preflight = await door.options("/v1/completions", headers=asks)
-        assert (preflight.status_code, preflight.headers.get("access-control-allow-origin")) == (
-            (204, "https://page") if allowed else (403, None)
-        )
-        answer = await door.post("/v1/completions", headers={"Origin": "https://page"})
-        assert answer.headers.get("access-control-allow-origin") == ("https://page" if allowed else None)
-    other = await client(cors_origins=["https://page"]).post("/v1/completions", headers={"Origin": "https://other"})
-    assert "access-control-allow-origin" not in other.headers
+PREFLIGHT = {
+    "Origin": "https://page",
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization, content-type, x-session-id, x-request-timeout",
+}
+
+
+@pytest.mark.parametrize("origins", [["https://page"], ["*"]])
+async def test_a_page_of_an_allowed_origin_may_call(origins: list[str]) -> None:
+    door = client(cors_origins=origins, **KEYS)
+    preflight = await door.options("/v1/completions", headers=PREFLIGHT)
+    assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (200, "https://page")
+    for key, status in [("sk-one", 200), ("sk-no", 401)]:
+        answer = await door.post("/v1/completions", headers={"Origin": "https://page", **bearer(key)})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, "https://page")
+
+
+@pytest.mark.parametrize("origins", [[], ["https://other"]])
+async def test_a_page_of_another_origin_may_not(origins: list[str]) -> None:
+    door = client(cors_origins=origins)
+    preflight = await door.options("/v1/completions", headers=PREFLIGHT)
+    assert preflight.status_code == 403
+    assert "cors_origins" in preflight.json()["error"]["message"]
+    answer = await door.post("/v1/completions", headers={"Origin": "https://page"})
+    assert "access-control-allow-origin" not in {*preflight.headers, *answer.headers}
+
+
+async def test_new_origins_take_hold_in_a_running_copy_of_the_application() -> None:
+    """Serve pickles the application, and each replica runs a copy."""
+    app: FastAPI = cloudpickle.loads(cloudpickle.dumps(application()))
+    door = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door")
+    for origins, status in [([], 403), (["https://page"], 200), ([], 403)]:
+        app.state.access_policy = AccessPolicy(IngressSettings(cors_origins=origins))
+        assert (await door.options("/v1/completions", headers=PREFLIGHT)).status_code == status
+
+
+@pytest.mark.parametrize("prefix", ["/prefix", "/prefix/"])
+async def test_paths_are_judged_without_the_prefix_of_the_application(prefix: str) -> None:
+    app = application()
+    app.state.access_policy = AccessPolicy(IngressSettings(**KEYS))
+    door = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path=prefix), base_url="http://door")
+    assert (await door.get("/prefix/health")).status_code != 401
+    assert (await door.post("/prefix/fleet/mode", headers=bearer("sk-one"))).status_code == 403
+    assert (await door.post("/prefix/v1/completions")).status_code == 401

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.access.middleware import AccessPolicy
+from serve_app.access.access_policy import AccessPolicy
 from serve_app.ingress import Ingress
 from serve_app.ingress_settings import IngressSettings
 
@@ -13,7 +13,7 @@ from serve_app.ingress_settings import IngressSettings
 @pytest.fixture
 def replica() -> Any:
     followed: list[IngressSettings] = []
-    app = SimpleNamespace(state=SimpleNamespace(guard=None))
+    app = SimpleNamespace(state=SimpleNamespace(access_policy=None))
     return SimpleNamespace(app=app, followed=followed, _gateway=SimpleNamespace(configure=followed.append), _configured=False)
 
 
@@ -38,8 +38,8 @@ async def test_a_wrong_config_is_refused_and_the_one_before_holds_on(
     await reconfigure(replica, max_body_bytes=7)
     await reconfigure(replica, **wrong)
     assert [settings.max_body_bytes for settings in replica.followed] == [7]
-    assert isinstance(replica.app.state.guard, AccessPolicy)
-    assert replica.app.state.guard.max_body_bytes == 7
+    assert isinstance(replica.app.state.access_policy, AccessPolicy)
+    assert replica.app.state.access_policy.max_body_bytes == 7
     assert named in caplog.text
 
 
@@ -47,4 +47,4 @@ async def test_a_wrong_config_is_refused_and_the_one_before_holds_on(
 async def test_a_replica_that_starts_with_a_wrong_config_fails(replica: Any, wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         await reconfigure(replica, **wrong)
-    assert replica.app.state.guard is None
+    assert replica.app.state.access_policy is None
