@@ -22,11 +22,13 @@ from cluster.messages.status import FleetStatus
 from serve_app import error_responses, headers, openapi
 from serve_app.access import middleware
 from serve_app.access.access_policy import AccessPolicy
-from serve_app.bodies.requests import ChatRequest, CompletionRequest
+from serve_app.bodies.chat import ChatRequest
+from serve_app.bodies.completion import CompletionRequest
 from serve_app.ingress_metrics import IngressMetrics
 from serve_app.ingress_settings import IngressSettings
 from serve_app.relay import sse
-from serve_app.relay.relay import NO_CONTROLLER, Relay
+from serve_app.relay.fleet_view import NO_CONTROLLER, FleetView
+from serve_app.relay.relay import Relay
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,15 +59,16 @@ class Ingress:
 
     def __init__(self, controller: Any) -> None:
         self._controller = controller
-        self._gateway = Relay(controller, IngressMetrics())
-        self._syncing = asyncio.get_running_loop().create_task(self._gateway.keep_in_sync())
+        self._fleet = FleetView(controller, IngressMetrics())
+        self._relay = Relay(self._fleet)
+        self._syncing = asyncio.get_running_loop().create_task(self._fleet.keep_in_sync())
         self._configured = False
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Follow a new `user_config`.
+        """Use a new `user_config`.
 
-        A wrong one is refused: the one before holds on, and the log says why. It raises only when there is none before,
-        since Serve answers an error here by replacing all replicas, again and again.
+        A wrong one is refused: the last one stays in force, and the log says why. Only the first one raises, since Serve
+        answers an error here by replacing all replicas, again and again.
         """
         try:
             settings = IngressSettings.model_validate(user_config)
@@ -76,7 +79,7 @@ class Ingress:
             _LOG.error("user_config refused: %s", error)
             return
         self.app.state.access_policy = policy  # type: ignore[attr-defined]  # Serve gives each replica an `app` of its own
-        self._gateway.configure(settings)
+        self._relay.configure(settings)
         self._configured = True
 
     def check_health(self) -> None:
@@ -96,13 +99,13 @@ class Ingress:
 
     @app.get("/v1/models")
     async def http_models(self) -> dict[str, Any]:
-        model = {"id": self._gateway.fleet.served_model_name, "object": "model", "created": 0, "owned_by": "specfleet"}
+        model = {"id": self._fleet.snapshot.served_model_name, "object": "model", "created": 0, "owned_by": "specfleet"}
         return {"object": "list", "data": [model]}
 
     @app.get("/health")
     async def http_health(self) -> Response:
         """200 while at least one engine serves, else 503."""
-        fleet = self._gateway.fleet
+        fleet = self._fleet.snapshot
         body = {"serving": len(fleet.serving), "engines": {e.name: e.state for e in fleet.engines}}
         return JSONResponse(body, 200 if fleet.serving else 503)
 
@@ -118,7 +121,7 @@ class Ingress:
 
     async def _respond(self, route: str, request: Request) -> Response:
         session, timeout_s = headers.session(request.headers), headers.timeout_s(request.headers)
-        head, pieces = await self._gateway.answer(route, await request.body(), session, timeout_s)
+        head, pieces = await self._relay.answer(route, await request.body(), session, timeout_s)
         if head.media_type == EVENT_STREAM:
             return StreamingResponse(sse.with_error_event(pieces), media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), media_type=head.media_type)
@@ -139,8 +142,8 @@ class Ingress:
         self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
     ) -> AsyncIterator[str]:
         """Complete a prompt and yield its text piece by piece. Call it with `handle.options(stream=True)`."""
-        body = {"model": self._gateway.fleet.served_model_name, **options, "prompt": prompt, "stream": True}
-        _, pieces = await self._gateway.answer("completions", json.dumps(body).encode(), session, timeout_s)
+        body = {"model": self._fleet.snapshot.served_model_name, **options, "prompt": prompt, "stream": True}
+        _, pieces = await self._relay.answer("completions", json.dumps(body).encode(), session, timeout_s)
         async for event in sse.events(pieces):
             for choice in event["choices"]:
                 yield choice["text"]
@@ -167,7 +170,7 @@ class Ingress:
             raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
-        body = {"model": self._gateway.fleet.served_model_name, **body}
-        _, pieces = await self._gateway.answer(route, json.dumps(body).encode(), session, timeout_s)
+        body = {"model": self._fleet.snapshot.served_model_name, **body}
+        _, pieces = await self._relay.answer(route, json.dumps(body).encode(), session, timeout_s)
         answer: dict[str, Any] = json.loads(b"".join([piece async for piece in pieces]))
         return answer

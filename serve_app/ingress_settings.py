@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from cluster.messages.base import Message
+from cluster.routing.admission_queue import QueueLimits
 from serve_app.access.keys import KeySource
 
 
@@ -39,3 +40,7 @@ class IngressSettings(Message):
         if self.default_timeout_s > self.max_timeout_s:
             raise ValueError(f"default_timeout_s: {self.default_timeout_s:g} is more than max_timeout_s, {self.max_timeout_s:g}")
         return self
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        return QueueLimits(self.max_in_flight, self.queue_length, self.queue_timeout_s)

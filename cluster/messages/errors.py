@@ -93,7 +93,7 @@ def no_engine(message: str) -> ApiError:
     return ApiError(status=503, message=message, type="server_error", code="no_engine", retry_after_s=NO_ENGINE_RETRY_S)
 
 
-def deadline_exceeded(seconds: float, advice: str) -> ApiError:
-    """504: the request's time, in seconds, is over."""
-    message = f"not answered within {seconds:g} s; {advice}"
+def deadline_exceeded(seconds: float, longest_s: float) -> ApiError:
+    """504: the request's time, in seconds, is over. It may ask for up to `longest_s`."""
+    message = f"not answered within {seconds:g} s; X-Request-Timeout may ask for up to {longest_s:g} s"
     return ApiError(status=504, message=message, type="server_error", code="deadline_exceeded")

@@ -44,7 +44,7 @@ class Address(Message):
 
 class _Ask(Message):
     key: str = Field(description="That of the engine's address.")
-    route: str = Field(description="Which of OpenAI's routes, as in `serve_app.bodies.requests.ROUTES`.")
+    route: str = Field(description="Which of OpenAI's routes, as in `serve_app.bodies.routes.ROUTES`.")
 
 
 class RefusedError(Exception):

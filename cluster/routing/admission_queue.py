@@ -1,76 +1,98 @@
-"""A waiting line: bounded in length and in time, first come first served."""
+"""Where requests wait while all engines are full: bounded in length and in time, first come, first served."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Collection
+from dataclasses import dataclass
 
-T = TypeVar("T")
+from cluster.routing.routed_request import RoutedRequest
+from cluster.routing.router import Router, Slot
 
 
 class QueueFullError(Exception):
-    """There is no room in the line, or nothing came free in time."""
+    """There is no room in the queue, or no slot came free in time."""
 
 
-class AdmissionQueue(Generic[T]):
-    """Hands things out in the order in which they were asked for."""
+@dataclass(frozen=True)
+class QueueLimits:
+    """How many may wait, how long, and for what."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[Callable[[], T | None], asyncio.Future[T]]] = deque()
+    max_in_flight: int | None
+    """Most requests of one engine; None for the router's own bound."""
+
+    length: int
+    """Most requests that wait."""
+
+    timeout_s: float
+    """How long one waits, in seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    request: RoutedRequest
+    excluded: Collection[str]
+    max_in_flight: int | None
+    slot: asyncio.Future[Slot]
+
+
+class AdmissionQueue:
+    """Gives requests the router's slots, in the order in which they came."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._waiting: deque[_Waiting] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def get(self, take: Callable[[], T | None], give_back: Callable[[T], None], length: int, timeout_s: float) -> T:
-        """What `take` takes, once all who came before have theirs. `take` answers None while there is nothing.
+    async def reserve(self, request: RoutedRequest, excluded: Collection[str], limits: QueueLimits) -> Slot:
+        """A slot for `request`, once all that came before it have theirs. It must be given back by `release`.
 
-        `give_back` is called for what was taken for one who stopped waiting. Whatever `take` raises is raised here.
+        `excluded` holds names of actors, and is read again each time that a slot may have come free.
 
         Raises:
-            QueueFullError: if `length` others wait already, or after `timeout_s`.
+            QueueFullError: if as many wait already as may, or after the time that one may wait.
         """
-        if not self._waiting and (taken := take()) is not None:
-            return taken
-        if len(self._waiting) >= length:
+        if not self._waiting and (slot := self._router.reserve(request, excluded, limits.max_in_flight)):
+            return slot
+        if len(self._waiting) >= limits.length:
             raise QueueFullError
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        waiting = _Waiting(request, excluded, limits.max_in_flight, loop.create_future())
         # Not `asyncio.wait_for`: up to Python 3.11 it loses a cancellation that comes together with the result.
-        timer = loop.call_later(timeout_s, _give_up, future)
-        entry = (take, future)
-        self._waiting.append(entry)
+        timer = loop.call_later(limits.timeout_s, _give_up, waiting.slot)
+        self._waiting.append(waiting)
         try:
-            return await future
+            return await waiting.slot
         except asyncio.CancelledError:
-            if not future.cancelled() and not future.exception():
-                give_back(future.result())
+            if not waiting.slot.cancelled() and not waiting.slot.exception():
+                self.release(waiting.slot.result())
             raise
         finally:
             timer.cancel()
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
                 self.advance()
 
+    def release(self, slot: Slot) -> None:
+        """Give a slot back, to the next request in the queue."""
+        self._router.release(slot)
+        self.advance()
+
     def advance(self) -> None:
-        """Serve those in front, as far as there is something: to be called when something may have come free."""
+        """Give slots to the first in the queue while there are any. To be called when the router has seen a new snapshot."""
         while self._waiting:
-            take, future = self._waiting[0]
-            if future.done():
-                self._waiting.popleft()
-                continue
-            try:
-                taken = take()
-            except Exception as error:
-                future.set_exception(error)
-            else:
-                if taken is None:
+            first = self._waiting[0]
+            if not first.slot.done():
+                slot = self._router.reserve(first.request, first.excluded, first.max_in_flight)
+                if slot is None:
                     return
-                future.set_result(taken)
+                first.slot.set_result(slot)
             self._waiting.popleft()
 
 
-def _give_up(future: asyncio.Future[T]) -> None:
-    if not future.done():
-        future.set_exception(QueueFullError())
+def _give_up(slot: asyncio.Future[Slot]) -> None:
+    if not slot.done():
+        slot.set_exception(QueueFullError())

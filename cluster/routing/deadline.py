@@ -15,17 +15,18 @@ class DeadlineError(Exception):
 
 
 class Deadline:
-    """Holds for all that is awaited through it, from whichever task. `asyncio.wait_for` would cost a timer for every piece
-    of every stream."""
+    """Limits everything that is awaited through it, in any task. `asyncio.wait_for` would cost a timer for each piece of each
+    stream."""
 
     def __init__(self, seconds: float) -> None:
+        """Start the time: `seconds` from now."""
         self.seconds = seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         self._waiting: asyncio.Task[object] | None = None
         self._expired = False
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """The result of `awaitable`; one at a time.
+        """The result of `awaitable`. Only one can be awaited at a time.
 
         Raises:
             DeadlineError: when the time is over.

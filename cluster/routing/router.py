@@ -10,34 +10,36 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from cluster.routing.routed_request import RoutedRequest
 from cluster.routing.snapshot import EngineSnapshot
 
-PLACES_PER_RUNNING = 1.5
-"""Default bound of an engine's requests, as a multiple of those that it decodes at once: a few that wait in the engine keep
-its batch full, the others wait where they may still go to another."""
+SLOTS_PER_RUNNING = 1.5
+"""Default bound of an engine's requests, as a multiple of those that it decodes at once. A few that wait in the engine keep its
+batch full; the others wait in the ingress, where they may still go to another engine."""
 
 AFFINITY_BOUND = 1.25
-"""How many times its fair share of all requests an engine may have and still be given what has affinity to it: consistent
-hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018). A cached prefix saves a prefill; beyond this, waiting
-costs more."""
+"""An engine gets the requests that have affinity to it while it has less than this many times its fair share of all requests:
+consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018). A cached prefix saves a prefill; with more
+load than this, waiting costs more."""
 
 AFFINITY_SLACK = 1 / 32
-"""So many more, as a share of the requests that it decodes at once: in a quiet fleet two requests on one engine cost little."""
+"""Added to that bound, as a share of the requests that the engine decodes at once: in a quiet fleet a second request on one
+engine costs little."""
 
 STALE_S = 5.0
-"""A report older than this, in seconds, says nothing any more: no controller is there to fetch one."""
+"""A report older than this, in seconds, is not used: there is no controller that fetches new ones."""
 
 
 @dataclass
 class _Engine:
-    """One engine and what this router has sent it."""
+    """One engine, and what this router has sent to it."""
 
     snapshot: EngineSnapshot
     reported_at: float
     serving: bool = True
     in_flight: int = 0
     changes: deque[tuple[float, int]] = field(default_factory=deque)
-    """When requests were sent (+) and ended (-), for those that the last report cannot know of."""
+    """When requests began (+) and ended (-) that the last report cannot include."""
 
     @property
     def max_running(self) -> int:
@@ -45,7 +47,7 @@ class _Engine:
 
     @property
     def requests(self) -> int:
-        """Those in the last report, corrected by what happened here since; at least those that are in flight from here."""
+        """Those of the last report, corrected by what happened here since; at least those in flight from here."""
         load = self.snapshot.load
         if load is None or time.monotonic() > self.reported_at + STALE_S:
             return self.in_flight
@@ -68,17 +70,16 @@ class _Engine:
 
 @dataclass(frozen=True)
 class Slot:
-    """Room for one request in an engine. Whoever holds it must give it back by `Router.leave`."""
+    """Room for one request in an engine. Whoever reserved it must release it."""
 
     engine: EngineSnapshot
     samples: int
 
 
 class Router:
-    """Power of two choices on fresh load, with affinity and a bound.
+    """Picks the less loaded of two engines, by fresh reports, with affinity and a bound on each engine's requests.
 
-    Any number of routers work side by side: a report tells each what the others sent, and affinity is a hash that all
-    compute alike.
+    Any number of routers work side by side: reports include what the others sent, and affinity is a hash that all compute alike.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -86,7 +87,7 @@ class Router:
         self._random = random.Random(seed)
 
     def observe(self, serving: Sequence[EngineSnapshot], asked_at: float) -> None:
-        """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+        """Use the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
         for engine in self._engines.values():
             engine.serving = False
         for snapshot in serving:
@@ -96,34 +97,28 @@ class Router:
             engine.forget(reported_at)
         self._engines = {name: engine for name, engine in self._engines.items() if engine.serving or engine.in_flight}
 
-    def take(
-        self,
-        samples: int = 1,
-        affinity: bytes | None = None,
-        excluded: Collection[str] = (),
-        max_in_flight: int | None = None,
-    ) -> Slot | None:
-        """A place for a request of `samples` answers, or None where no engine that serves has one.
+    def reserve(self, request: RoutedRequest, excluded: Collection[str] = (), max_in_flight: int | None = None) -> Slot | None:
+        """A slot for `request`, or None if no serving engine has room.
 
-        Requests of the same `affinity` go to the same engine while it has not much more than its share of all. `excluded` are
-        names of actors; `max_in_flight` bounds the requests of an engine (default: `PLACES_PER_RUNNING`).
+        Requests of the same affinity go to the same engine while it has not much more than its share of all. `excluded` holds
+        names of actors; `max_in_flight` bounds the requests of an engine (default: by `SLOTS_PER_RUNNING`).
         """
         free = {
             name: engine
             for name, engine in self._engines.items()
             if engine.serving
             and name not in excluded
-            and engine.requests < (max_in_flight or math.ceil(PLACES_PER_RUNNING * engine.max_running))
+            and engine.requests < (max_in_flight or math.ceil(SLOTS_PER_RUNNING * engine.max_running))
         }
         if not free:
             return None
-        engine = self._near(free, affinity) if affinity else self._emptier_of_two(free)
-        engine.count(samples)
-        return Slot(engine.snapshot, samples)
+        engine = self._nearest(free, request.affinity) if request.affinity else self._emptier_of_two(free)
+        engine.count(request.samples)
+        return Slot(engine.snapshot, request.samples)
 
-    def leave(self, place: Slot) -> None:
-        """Give a place back."""
-        self._engines[place.engine.actor].count(-place.samples)
+    def release(self, slot: Slot) -> None:
+        """Give a slot back."""
+        self._engines[slot.engine.actor].count(-slot.samples)
 
     @property
     def in_flight(self) -> dict[str, int]:
@@ -133,14 +128,14 @@ class Router:
     def _emptier_of_two(self, free: dict[str, _Engine]) -> _Engine:
         return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)
 
-    def _near(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
+    def _nearest(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
         """The first in the order that rendezvous hashing gives this affinity, passing over those that are too full."""
         share = (sum(engine.requests for engine in free.values()) + 1) / sum(engine.max_running for engine in free.values())
 
-        def near(engine: _Engine) -> bool:
+        def fits(engine: _Engine) -> bool:
             return engine.requests < (AFFINITY_BOUND * share + AFFINITY_SLACK) * engine.max_running
 
-        return free[max((name for name in free if near(free[name])), key=lambda name: _score(affinity, name))]
+        return free[max((name for name in free if fits(free[name])), key=lambda name: _score(affinity, name))]
 
 
 def _score(affinity: bytes, actor: str) -> bytes:

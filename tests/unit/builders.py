@@ -7,6 +7,7 @@ from typing import Any
 from cluster.messages.directive import Applied, DepthTable, Directive
 from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
 from cluster.messages.spec import EngineSpec
+from cluster.routing.routed_request import RoutedRequest
 
 
 def table(depths: dict[int, int] | None = None, enabled: bool = True) -> DepthTable:
@@ -46,3 +47,8 @@ def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
         "ranks": (RankState(rank=0, revision=1, at_step=0, depth=3, switches=0),),
     }
     return EngineReport(**{**values, **fields})
+
+
+def routed(samples: int = 1, affinity: bytes | None = None) -> RoutedRequest:
+    """A request for the router alone: it has no deadline, since that would need an event loop."""
+    return RoutedRequest("completions", b"", samples, affinity, deadline=None)  # type: ignore[arg-type]

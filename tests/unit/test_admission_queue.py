@@ -2,97 +2,90 @@ import asyncio
 
 import pytest
 
-from cluster.routing.admission_queue import AdmissionQueue, QueueFullError
+from cluster.routing.admission_queue import AdmissionQueue, QueueFullError, QueueLimits
+from cluster.routing.router import Router, Slot
+from tests.unit.builders import routed
+from tests.unit.test_router import engine, router
 
 
-class Places:
-    """So many places, and a line for them."""
+class OneEngine:
+    """A queue before a router with one engine that has room for so many requests."""
 
-    def __init__(self, free: int) -> None:
-        self.free = free
-        self.line: AdmissionQueue[str] = AdmissionQueue()
-        self.broken = False
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.router: Router = router(engine("a"))
+        self.queue = AdmissionQueue(self.router)
 
-    def take(self) -> str | None:
-        if self.broken:
-            raise LookupError
-        if self.free == 0:
-            return None
-        self.free -= 1
-        return "place"
-
-    def give_back(self, _: str) -> None:
-        self.free += 1
-        self.line.advance()
-
-    async def get(self, length: int = 9, timeout_s: float = 5.0) -> str:
-        return await self.line.get(self.take, self.give_back, length, timeout_s)
+    async def reserve(self, length: int = 9, timeout_s: float = 60.0) -> Slot:
+        return await self.queue.reserve(routed(), (), QueueLimits(self.room, length, timeout_s))
 
 
-async def test_a_free_place_is_taken_at_once() -> None:
-    assert await Places(1).get(length=0) == "place"
+async def wait_in(queue: AdmissionQueue, count: int) -> None:
+    while len(queue) < count:
+        await asyncio.sleep(0)
+
+
+async def test_a_free_slot_is_given_at_once() -> None:
+    assert (await OneEngine(1).reserve(length=0)).engine.actor == "a"
 
 
 async def test_first_come_first_served() -> None:
-    places, served = Places(0), []
+    one, served = OneEngine(1), []
+    slots = [await one.reserve()]
 
     async def come(name: int) -> None:
-        await places.get()
+        slots.append(await one.reserve())
         served.append(name)
 
-    tasks = [asyncio.create_task(come(i)) for i in range(5)]
-    await asyncio.sleep(0)
-    for _ in range(5):
-        places.give_back("place")
-        await asyncio.sleep(0.01)
-    await asyncio.gather(*tasks)
+    tasks = []
+    for name in range(5):
+        tasks.append(asyncio.create_task(come(name)))
+        await wait_in(one.queue, name + 1)
+    for task in tasks:
+        one.queue.release(slots.pop())
+        await task
     assert served == [0, 1, 2, 3, 4]
 
 
-async def test_none_overtakes_those_who_wait() -> None:
-    places = Places(0)
-    first = asyncio.create_task(places.get())
-    await asyncio.sleep(0)
-    places.free = 1  # and none was told
-    second = asyncio.create_task(places.get())
-    await asyncio.sleep(0)
-    places.line.advance()
-    assert await first == "place"
+async def test_nobody_overtakes_those_who_wait() -> None:
+    one = OneEngine(1)
+    slot = await one.reserve()
+    first = asyncio.create_task(one.reserve())
+    await wait_in(one.queue, 1)
+    one.router.release(slot)  # and the queue does not know yet
+    second = asyncio.create_task(one.reserve())
+    await wait_in(one.queue, 2)
+    one.queue.advance()
+    await first
     assert not second.done()
     second.cancel()
 
 
-async def test_the_line_is_bounded_in_length_and_time() -> None:
-    places = Places(0)
-    waiting = asyncio.create_task(places.get(timeout_s=0.05))
-    await asyncio.sleep(0)
+async def test_the_queue_is_bounded_in_length_and_time() -> None:
+    one = OneEngine(1)
+    await one.reserve()
+    waiting = asyncio.create_task(one.reserve(timeout_s=0.05))
+    await wait_in(one.queue, 1)
     with pytest.raises(QueueFullError):
-        await places.get(length=1)
+        await one.reserve(length=1)
     with pytest.raises(QueueFullError):
         await waiting
-    assert len(places.line) == 0
+    assert len(one.queue) == 0
 
 
-async def test_who_leaves_takes_nothing_along() -> None:
-    places = Places(0)
-    for told in (False, True):
-        waiting = asyncio.create_task(places.get())
-        await asyncio.sleep(0)
-        if told:
-            places.give_back("place")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert len(places.line) == 0
-    assert places.free == 1
-
-
-async def test_what_goes_wrong_reaches_everyone_who_waits() -> None:
-    places = Places(0)
-    waiting = [asyncio.create_task(places.get()) for _ in range(2)]
-    await asyncio.sleep(0)
-    places.broken = True
-    places.line.advance()
-    for task in waiting:
-        with pytest.raises(LookupError):
-            await task
+@pytest.mark.parametrize("given", [False, True], ids=["before it has a slot", "with a slot"])
+async def test_whoever_leaves_takes_no_slot_along(given: bool) -> None:
+    one = OneEngine(1)
+    slot = await one.reserve()
+    leaving, next_one = (asyncio.create_task(one.reserve()) for _ in range(2))
+    await wait_in(one.queue, 2)
+    if given:
+        one.queue.release(slot)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    if not given:
+        one.queue.release(slot)
+    one.queue.release(await next_one)
+    assert len(one.queue) == 0
+    assert one.router.in_flight == {"a": 0}

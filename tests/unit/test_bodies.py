@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from serve_app.bodies.requests import ChatRequest, CompletionRequest
+from serve_app.bodies import pattern
+from serve_app.bodies.chat import ChatRequest
+from serve_app.bodies.completion import CompletionRequest
 from serve_app.error_responses import RequestError, parse
 
 PROMPT = {"prompt": "a"}
@@ -136,6 +138,35 @@ def deep(levels: int) -> dict[str, Any]:
 def test_a_schema_that_could_explode_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         read(body)
+
+
+@pytest.mark.parametrize(
+    ("expression", "states"),
+    [
+        ("abc", 3),
+        ("[a-z0-9]", 1),
+        ("[^x]\\d.", 3),
+        ("a*b+c?", 3),
+        ("(abc){5}", 15),
+        ("(abc){5,}", 15),
+        ("(abc){0,5}?", 15),
+        ("((ab){3}c){2}", 14),
+        ("(?:ab){4}", 8),
+        ("(?=ab)c", 3),
+        ("(ab|cd)", 5),  # the bar counts
+        ("(a|b|c){100}", 500),
+        ("(abcd|abce){100}", 900),
+        ("[|]{9}\\|{9}[\\]|]{9}", 27),
+        ("", 1),
+    ],
+)
+def test_how_many_states_a_pattern_unfolds_into(expression: str, states: int) -> None:
+    assert pattern.count_states(expression) == states
+
+
+def test_an_empty_group_behind_each_bar_does_not_make_a_wrong_pattern_right() -> None:
+    with pytest.raises(ValueError, match="nothing to repeat"):
+        pattern.check_pattern("a|*")
 
 
 def test_how_many_answers_a_request_is() -> None:

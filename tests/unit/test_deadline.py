@@ -16,13 +16,13 @@ async def test_it_holds_over_many_awaits() -> None:
 
     with pytest.raises(DeadlineError):
         await work()
-    assert 0.1 <= time.monotonic() - began < 0.5
+    assert time.monotonic() - began >= 0.1
     with pytest.raises(DeadlineError):
         await deadline.wait(asyncio.sleep(0))
 
 
 async def test_results_and_errors_pass() -> None:
-    deadline = Deadline(5)
+    deadline = Deadline(600)
 
     async def fail() -> None:
         raise KeyError
@@ -38,22 +38,23 @@ async def test_a_task_that_met_its_deadline_lives_on_and_can_still_be_cancelled(
 
     async def work() -> None:
         with pytest.raises(DeadlineError):
-            await deadline.wait(asyncio.sleep(5))
-        await asyncio.wait_for(asyncio.sleep(0), 1)
-        await asyncio.sleep(5)
+            await deadline.wait(asyncio.sleep(600))
+        await asyncio.wait_for(asyncio.sleep(0), 60)
+        met.set()
+        await asyncio.sleep(600)
 
+    met = asyncio.Event()
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.05)
-    assert not task.done()
+    await asyncio.wait_for(met.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
 async def test_a_cancellation_from_elsewhere_is_no_deadline() -> None:
-    deadline = Deadline(5)
-    task = asyncio.create_task(deadline.wait(asyncio.sleep(5)))
-    await asyncio.sleep(0.01)
+    deadline = Deadline(600)
+    task = asyncio.create_task(deadline.wait(asyncio.sleep(600)))
+    await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -23,7 +23,7 @@ CATALOGUE = {
     "engine_lost": errors.engine_lost("engine-0"),
     "engine_failed": errors.engine_failed("it failed"),
     "no_engine": errors.no_engine("none serves"),
-    "deadline_exceeded": errors.deadline_exceeded(600.0, "ask for less"),
+    "deadline_exceeded": errors.deadline_exceeded(600.0, 3600.0),
 }
 
 

@@ -14,7 +14,7 @@ from serve_app.ingress_settings import IngressSettings
 def replica() -> Any:
     followed: list[IngressSettings] = []
     app = SimpleNamespace(state=SimpleNamespace(access_policy=None))
-    return SimpleNamespace(app=app, followed=followed, _gateway=SimpleNamespace(configure=followed.append), _configured=False)
+    return SimpleNamespace(app=app, followed=followed, _relay=SimpleNamespace(configure=followed.append), _configured=False)
 
 
 async def reconfigure(replica: Any, **user_config: Any) -> None:

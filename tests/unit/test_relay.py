@@ -21,8 +21,8 @@ from cluster.messages.request_socket import Address
 from cluster.routing.snapshot import EngineSnapshot, Snapshot
 from serve_app.error_responses import RequestError
 from serve_app.ingress_settings import IngressSettings
-from serve_app.relay import relay as module
-from serve_app.relay import sse
+from serve_app.relay import addresses, sse
+from serve_app.relay.fleet_view import FleetView
 from serve_app.relay.relay import Relay
 
 PLAIN = json.dumps({"model": "tiny", "prompt": "a"}).encode()
@@ -45,8 +45,8 @@ class Engine:
         self._unavailable = unavailable
 
     async def was_left(self) -> bool:
-        """Whether the connection of a request ended before its answer, or does within a second."""
-        return await asyncio.wait_for(self._left.wait(), 1)
+        """Whether the connection of a request ended before its answer."""
+        return await asyncio.wait_for(self._left.wait(), 60)
 
     async def _address(self) -> Address:
         if self._unavailable:
@@ -94,31 +94,32 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
                 raise ValueError(name)
             return engine
 
-        monkeypatch.setattr(module.ray, "get_actor", get_actor)
-        gateway = Relay(controller=None, metrics=SimpleNamespace())
-        gateway.configure(IngressSettings(**{"queue_timeout_s": 0.2, **(settings or {})}))
+        monkeypatch.setattr(addresses.ray, "get_actor", get_actor)
+        relay = Relay(FleetView(controller=None, metrics=SimpleNamespace()))
+        relay.configure(IngressSettings(**{"queue_timeout_s": 0.2, **(settings or {})}))
         # The first named is the emptiest, so it is asked first.
         snapshots = [serving(name, running=i, max_running=max_running) for i, name in enumerate(engines)]
-        gateway._take(fleet(*snapshots), time.monotonic())
-        return gateway
+        relay._fleet.update(fleet(*snapshots), time.monotonic())
+        return relay
 
     return make
 
 
-async def ask(gateway: Relay, body: bytes = PLAIN, **options: Any) -> bytes:
-    head, pieces = await gateway.answer("completions", body, **options)
+async def ask(relay: Relay, body: bytes = PLAIN, **options: Any) -> bytes:
+    head, pieces = await relay.answer("completions", body, **options)
     streamed = head.media_type == EVENT_STREAM
     return b"".join([piece async for piece in (sse.with_error_event(pieces) if streamed else pieces)])
 
 
-async def refused(gateway: Relay, body: bytes = PLAIN, **options: Any) -> ApiError:
+async def refused(relay: Relay, body: bytes = PLAIN, **options: Any) -> ApiError:
     with pytest.raises(RequestError) as caught:
-        await ask(gateway, body, **options)
+        await ask(relay, body, **options)
     return caught.value.error
 
 
-def quiet(gateway: Relay) -> bool:
-    return not any(gateway._router.in_flight.values()) and len(gateway._line) == 0
+def quiet(relay: Relay) -> bool:
+    view = relay._fleet
+    return not any(view._router.in_flight.values()) and len(view._queue) == 0
 
 
 GOING = ApiError(status=503, message="draining")
@@ -133,28 +134,28 @@ LOSSES: list[Any] = [
 
 @pytest.mark.parametrize("first", LOSSES)
 async def test_an_engine_lost_before_the_first_token_is_replaced_by_another(made: Made, first: Callable[[], Any]) -> None:
-    gateway = made(first=first(), second=Engine([HEAD, b"text"]))
-    assert await ask(gateway) == b"text"
-    assert quiet(gateway)
+    relay = made(first=first(), second=Engine([HEAD, b"text"]))
+    assert await ask(relay) == b"text"
+    assert quiet(relay)
 
 
 async def test_an_engine_whose_address_is_out_of_date_is_lost(made: Made) -> None:
     engine = Engine([HEAD, b"text"])
-    gateway = made(a=engine)
-    assert await ask(gateway) == b"text"
+    relay = made(a=engine)
+    assert await ask(relay) == b"text"
     engine._server.close()
     await engine._server.wait_closed()
-    assert (await refused(gateway)).code == "engine_lost"
-    assert quiet(gateway)
+    assert (await refused(relay)).code == "engine_lost"
+    assert quiet(relay)
 
 
 async def test_only_once(made: Made) -> None:
     engines = {name: Engine([LOST]) for name in "abc"}
-    gateway = made(**engines)
-    error = await refused(gateway)
+    relay = made(**engines)
+    error = await refused(relay)
     assert (error.status, error.code, error.type) == (502, "engine_lost", "server_error")
     assert sum(engine.asked for engine in engines.values()) == 2
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_with_no_other_engine_the_loss_is_reported(made: Made) -> None:
@@ -163,14 +164,14 @@ async def test_with_no_other_engine_the_loss_is_reported(made: Made) -> None:
 
 async def test_after_the_first_token_a_stream_tells_of_the_loss_and_is_not_done(made: Made) -> None:
     other = Engine()
-    gateway = made(a=Engine([STREAM_HEAD, b'data: {"choices":[]}\n\n', LOST]), b=other)
-    answer = await ask(gateway, STREAM)
+    relay = made(a=Engine([STREAM_HEAD, b'data: {"choices":[]}\n\n', LOST]), b=other)
+    answer = await ask(relay, STREAM)
     *_, event, end = answer.split(b"\n\n")
     assert json.loads(event.removeprefix(b"data: "))["error"]["code"] == "engine_lost"
     assert end == b""
     assert DONE not in answer
     assert other.asked == 0
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 @pytest.mark.parametrize("end", [[], [ApiError(status=502, message="broke")]], ids=["silent", "told"])
@@ -190,113 +191,111 @@ async def test_a_plain_answer_that_breaks_off_is_an_error(made: Made) -> None:
 
 async def test_a_refusal_of_the_engine_is_passed_on_and_not_tried_again(made: Made) -> None:
     engine, other = Engine([ApiError(status=400, message="no", param="n")]), Engine()
-    gateway = made(a=engine, b=other)
-    assert (await refused(gateway)).param == "n"
+    relay = made(a=engine, b=other)
+    assert (await refused(relay)).param == "n"
     assert other.asked == 0
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_a_deadline_ends_a_plain_request_in_the_engine(made: Made) -> None:
-    engine = Engine([10.0])
-    gateway = made(a=engine)
-    began = time.monotonic()
-    error = await refused(gateway, timeout_s=0.05)
+    engine = Engine([600.0])
+    relay = made(a=engine)
+    error = await refused(relay, timeout_s=0.05)
     assert (error.status, error.code) == (504, "deadline_exceeded")
-    assert time.monotonic() - began < 1
     assert await engine.was_left()
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_a_deadline_ends_a_stream_by_an_event(made: Made) -> None:
-    engine = Engine([STREAM_HEAD, b"data: {}\n\n", 10.0, DONE])
-    gateway = made(a=engine)
-    answer = await ask(gateway, STREAM, timeout_s=0.05)
+    engine = Engine([STREAM_HEAD, b"data: {}\n\n", 600.0, DONE])
+    relay = made(a=engine)
+    answer = await ask(relay, STREAM, timeout_s=0.05)
     assert b"deadline_exceeded" in answer
     assert DONE not in answer
     assert await engine.was_left()
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_deadlines_are_bounded_and_have_a_default(made: Made) -> None:
     for settings, asked in [({"default_timeout_s": 0.05}, None), ({"max_timeout_s": 0.05, "default_timeout_s": 0.01}, 100)]:
-        assert (await refused(made(settings, a=Engine([10.0])), timeout_s=asked)).status == 504
+        assert (await refused(made(settings, a=Engine([600.0])), timeout_s=asked)).status == 504
 
 
 async def test_a_deadline_holds_in_the_queue_too(made: Made) -> None:
-    gateway = made({"max_in_flight": 1, "queue_timeout_s": 5}, a=Engine([HEAD, 10.0]))
-    running = asyncio.create_task(ask(gateway))
+    relay = made({"max_in_flight": 1, "queue_timeout_s": 5}, a=Engine([HEAD, 600.0]))
+    running = asyncio.create_task(ask(relay))
     await asyncio.sleep(0.01)
-    assert (await refused(gateway, timeout_s=0.05)).status == 504
+    assert (await refused(relay, timeout_s=0.05)).status == 504
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_a_client_that_goes_away_ends_its_request(made: Made) -> None:
-    for script in ([10.0], [STREAM_HEAD, b"data: {}\n\n", 10.0]):
+    for script in ([600.0], [STREAM_HEAD, b"data: {}\n\n", 600.0]):
         engine = Engine(script)
-        gateway = made(a=engine)
-        asking = asyncio.create_task(ask(gateway, STREAM))
+        relay = made(a=engine)
+        asking = asyncio.create_task(ask(relay, STREAM))
         await asyncio.sleep(0.02)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert await engine.was_left()
-        assert quiet(gateway)
+        assert quiet(relay)
 
 
 async def test_a_stream_that_nobody_reads_on_is_ended(made: Made) -> None:
-    engine = Engine([STREAM_HEAD, b"data: {}\n\n", 10.0])
-    gateway = made(a=engine)
-    _, pieces = await gateway.answer("completions", STREAM)
+    engine = Engine([STREAM_HEAD, b"data: {}\n\n", 600.0])
+    relay = made(a=engine)
+    _, pieces = await relay.answer("completions", STREAM)
     del pieces
     await asyncio.sleep(0.02)
     assert await engine.was_left()
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_a_full_fleet_lets_wait_and_then_refuses(made: Made) -> None:
     settings = {"max_in_flight": 2, "queue_length": 2, "queue_timeout_s": 0.2}
-    gateway = made(settings, a=Engine(*[[HEAD, 0.1, b"text"]] * 4))
-    answers = await asyncio.gather(*(ask(gateway) for _ in range(6)), return_exceptions=True)
+    relay = made(settings, a=Engine(*[[HEAD, 0.1, b"text"]] * 4))
+    answers = await asyncio.gather(*(ask(relay) for _ in range(6)), return_exceptions=True)
     refusals = [answer.error for answer in answers if isinstance(answer, RequestError)]
     assert [answer for answer in answers if answer == b"text"] == [b"text"] * 4
     assert [(error.status, error.code) for error in refusals] == [(429, "fleet_full")] * 2
     assert all(error.retry_after_s for error in refusals)
-    assert quiet(gateway)
+    assert quiet(relay)
 
 
 async def test_waiting_is_bounded_in_time(made: Made) -> None:
-    gateway = made({"max_in_flight": 1, "queue_timeout_s": 0.05}, a=Engine([HEAD, 0.5, b"text"]))
-    running = asyncio.create_task(ask(gateway))
+    relay = made({"max_in_flight": 1, "queue_timeout_s": 0.05}, a=Engine([HEAD, 0.5, b"text"]))
+    running = asyncio.create_task(ask(relay))
     await asyncio.sleep(0.01)
-    assert (await refused(gateway)).status == 429
+    assert (await refused(relay)).status == 429
     assert await running == b"text"
 
 
 async def test_who_waits_is_served_when_another_engine_comes(made: Made) -> None:
-    gateway = made({"max_in_flight": 1}, a=Engine([HEAD, 10.0]), b=Engine([HEAD, b"text"]))
-    gateway._take(fleet(serving("a")), time.monotonic())
-    running = asyncio.create_task(ask(gateway))
+    relay = made({"max_in_flight": 1}, a=Engine([HEAD, 600.0]), b=Engine([HEAD, b"text"]))
+    relay._fleet.update(fleet(serving("a")), time.monotonic())
+    running = asyncio.create_task(ask(relay))
     await asyncio.sleep(0.01)
-    waiting = asyncio.create_task(ask(gateway))
+    waiting = asyncio.create_task(ask(relay))
     await asyncio.sleep(0.01)
-    gateway._take(fleet(serving("a", running=1), serving("b")), time.monotonic())
+    relay._fleet.update(fleet(serving("a", running=1), serving("b")), time.monotonic())
     assert await waiting == b"text"
     running.cancel()
 
 
 async def test_a_request_outlasts_a_moment_without_engines(made: Made) -> None:
-    gateway = made(a=Engine([HEAD, b"text"]))
-    gateway._take(fleet(), time.monotonic())
-    waiting = asyncio.create_task(ask(gateway))
+    relay = made(a=Engine([HEAD, b"text"]))
+    relay._fleet.update(fleet(), time.monotonic())
+    waiting = asyncio.create_task(ask(relay))
     await asyncio.sleep(0.05)
-    gateway._take(fleet(serving("a")), time.monotonic())
+    relay._fleet.update(fleet(serving("a")), time.monotonic())
     assert await waiting == b"text"
 
 
 async def test_no_engine_is_a_503(made: Made) -> None:
-    gateway = made()
-    error = await refused(gateway)
+    relay = made()
+    error = await refused(relay)
     assert (error.status, error.code) == (503, "no_engine")
     assert error.retry_after_s
 
@@ -304,20 +303,20 @@ async def test_no_engine_is_a_503(made: Made) -> None:
 @pytest.mark.parametrize("by", ["header", "user", "prompt_cache_key", "prefix"])
 async def test_what_belongs_together_goes_to_one_engine(made: Made, by: str) -> None:
     engines = {name: Engine(*[[HEAD, b"text"]] * 40) for name in "abcd"}
-    gateway = made(max_running=1000, **engines)
+    relay = made(max_running=1000, **engines)
     for i in range(40):
         body: dict[str, Any] = {"prompt": f"{i}"}
         if by == "prefix":
             body["prompt"] = "x" * 1024 + f"{i}"
         elif by != "header":
             body[by] = "someone"
-        await ask(gateway, json.dumps(body).encode(), session="someone" if by == "header" else None)
+        await ask(relay, json.dumps(body).encode(), session="someone" if by == "header" else None)
     assert sorted(engine.asked for engine in engines.values()) == [0, 0, 0, 40]
 
 
 async def test_what_does_not_is_spread(made: Made) -> None:
     engines = {name: Engine(*[[HEAD, b"text"]] * 200) for name in "ab"}
-    gateway = made(max_running=1000, **engines)
+    relay = made(max_running=1000, **engines)
     for i in range(200):
-        await ask(gateway, json.dumps({"prompt": "x" * 1000, "user": f"user {i}"}).encode())
+        await ask(relay, json.dumps({"prompt": "x" * 1000, "user": f"user {i}"}).encode())
     assert min(Counter({name: engine.asked for name, engine in engines.items()}).values()) > 60
