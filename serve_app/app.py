@@ -22,7 +22,7 @@ def build(args: AppConfig) -> serve.Application:
     if missing and args.when_gpus_missing == "fail":
         wanted = sum(spec.num_gpus for spec in specs)
         raise ValueError(
-            f"engines: {wanted} GPUs wanted, the cluster is {missing:g} short. "
-            "Add nodes, want fewer, or set when_gpus_missing: wait"
+            f"engines: they need {wanted} GPUs, and the cluster has {missing:g} too few. "
+            "Add nodes, ask for fewer engines, or set when_gpus_missing: wait"
         )
     return Ingress.bind(ControllerDeployment.bind(list(args.groups()), args.public_name))  # type: ignore[attr-defined]

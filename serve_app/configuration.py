@@ -1,4 +1,4 @@
-"""The `args` of the application in a Serve YAML. What may change while the fleet runs is in `cluster.messages.settings`."""
+"""The `args` of the application in a Serve YAML. `cluster.messages.settings` has what may change while the fleet runs."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ class EngineGroup(Message):
 
 
 class AppConfig(Message):
-    """The fleet as it is deployed. A change here restarts the application; engines whose spec stays the same live on."""
+    """The fleet as it is deployed. A change restarts the application, but not the engines whose spec stays the same."""
 
     model: str = Field(description="Path or Hugging Face id of the target model, or `tiny`, the packaged pair.")
-    draft_model: str | None = Field(None, description="Path or id of its EAGLE-3 draft. `tiny` brings its own.")
+    draft_model: str | None = Field(None, description="Path or Hugging Face id of its EAGLE-3 draft. `tiny` has its own.")
     served_model_name: str | None = Field(None, description="Name that clients ask for. Default: `model`.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="Where engines run.")
     engines: tuple[EngineGroup, ...] = Field((EngineGroup(),), min_length=1, description="The engines, group by group.")
     candidate_depths: tuple[Depth, ...] = Field((0, 1, 2, 3, 5, 7), description="Depths that engines can switch between.")
     profile: str | None = Field(
         None,
-        description="Step times that engines start from: a packaged profile's name, the path of a .json, or `startup`, for which "
-        "each measures its own for up to 20 s unless its node has done so before. Default: learnt from traffic alone.",
+        description="Step times that engines start with: the name of a packaged profile, the path of a .json, or `startup`: each "
+        "engine measures its own for up to 20 s, unless its node has done so before. Default: learnt from traffic alone.",
     )
     fallback: DepthTable = Field(
-        DepthTable(enabled=False), description="What engines follow while no controller is heard of. Default: no speculation."
+        DepthTable(enabled=False), description="Depths of engines that hear from no controller. Default: no speculation."
     )
     orphan_after_s: float = Field(
         60.0, gt=0, description="An engine ends itself after this long without a controller, in seconds."
     )
     drain_s: float = Field(
-        60.0, ge=0, description="How long requests that run may take to finish before their engine is removed, in seconds."
+        60.0, ge=0, description="How long running requests may take to finish before their engine is removed, in seconds."
     )
     when_gpus_missing: Literal["wait", "fail"] = Field(
-        "wait", description="If the cluster has fewer GPUs than the engines want: wait for more, or refuse to deploy."
+        "wait", description="What to do if the cluster has fewer GPUs than the engines need: wait for more, or refuse to deploy."
     )
     server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments of all engines.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the engines' processes.")
@@ -70,7 +70,7 @@ class AppConfig(Message):
         if len(set(names)) != len(names):
             raise ValueError(f"engines: two groups have the same name: {names}")
         if self.model == TINY and self.draft_model is not None:
-            raise ValueError("draft_model: `tiny` brings its own draft; leave it out")
+            raise ValueError("draft_model: `tiny` has its own draft; leave this out")
         if self.model != TINY and self.draft_model is None:
             raise ValueError(f"draft_model: {self.model} needs an EAGLE-3 draft; name its path or its Hugging Face id")
         # Fails here, with its field's name, rather than in every engine.

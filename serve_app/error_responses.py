@@ -61,5 +61,5 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, _: Exception) -> JSONResponse:
-        """A bug of ours: its traceback is in the replica's log, not in the answer."""
+        """A bug: its traceback is in the replica's log, not in the answer."""
         return render(errors.from_status(500, f"{request.method} {request.url.path}: internal error"))

@@ -1,4 +1,4 @@
-"""What a client says about its request in HTTP headers."""
+"""HTTP headers in which a client says more about its request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SESSION = "X-Session-Id"
 
 
 def timeout_s(headers: Mapping[str, str]) -> float | None:
-    """The seconds that the request may take; None if it does not say.
+    """How long the request may take, in seconds; None if the header is missing.
 
     Raises:
-        RequestError: if it is no positive number.
+        RequestError: if it is not a positive number.
     """
     named = headers.get(TIMEOUT)
     if named is None:
@@ -26,7 +26,7 @@ def timeout_s(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        message = f"{TIMEOUT}: a positive number of seconds is wanted, not {named!r}"
+        message = f"{TIMEOUT}: must be a positive number of seconds, not {named!r}"
         raise RequestError(errors.invalid_field(message, TIMEOUT))
     return seconds
 

@@ -1,12 +1,13 @@
 """HTTP routes for clients, and handle methods for other services.
 
-No postponed annotations here: FastAPI could not resolve them behind `serve.ingress`.
+No postponed annotations here: FastAPI cannot resolve them through `serve.ingress`.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -38,14 +39,22 @@ middleware.install(app)
 openapi.install(app)
 
 
+@contextmanager
+def _controller_needed() -> Iterator[None]:
+    try:
+        yield
+    except NO_CONTROLLER as error:
+        raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
+
+
 class ModeRequest(Message):
     """Body of `POST /fleet/mode`."""
 
     mode: Mode = Field(description="auto, on or off; see the controller's settings.")
 
 
-# A replica that is replaced gets a quarter of an hour to finish its streams. It claims no core of Ray's, so that any number
-# of them fits on a small machine. Two heaps for all its threads, most of them Ray's: glibc keeps what is freed in each heap.
+# A replica that is replaced gets a quarter of an hour to finish its streams. Replicas claim no core of Ray's, so that any number
+# of them fits on a small machine. Their many threads, most of them Ray's, share two heaps: glibc keeps what is freed in each.
 @serve.deployment(
     name="Ingress",
     max_ongoing_requests=10_000,
@@ -55,7 +64,7 @@ class ModeRequest(Message):
 )
 @serve.ingress(app)
 class Ingress:
-    """The front door; any number of replicas."""
+    """Takes requests. There may be any number of replicas."""
 
     def __init__(self, controller: Any) -> None:
         self._controller = controller
@@ -83,7 +92,7 @@ class Ingress:
         self._configured = True
 
     def check_health(self) -> None:
-        """Let Serve replace a replica that fetches no snapshots any more: none ever should stop."""
+        """Let Serve replace a replica that no longer fetches snapshots, which should never happen."""
         if self._syncing.done():
             self._syncing.result()
 
@@ -126,15 +135,15 @@ class Ingress:
             return StreamingResponse(sse.with_error_event(pieces), media_type=head.media_type)
         return Response(b"".join([piece async for piece in pieces]), media_type=head.media_type)
 
-    # -- handle methods: no HTTP in between. `session` and `timeout_s` are what the headers are to HTTP clients. --
+    # -- handle methods, without HTTP. `session` and `timeout_s` stand for the headers of HTTP clients. --
 
     async def generate(
         self, prompt: str, *, session: str | None = None, timeout_s: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Complete a prompt. `options` are those of OpenAI's completions; returns its response.
+        """Complete a prompt. `options` are OpenAI's; returns OpenAI's completion.
 
         Raises:
-            RequestError: as an HTTP client would get it.
+            RequestError: with the error that an HTTP client would get.
         """
         return await self._ask("completions", {**options, "prompt": prompt, "stream": False}, session, timeout_s)
 
@@ -151,23 +160,19 @@ class Ingress:
     async def chat(
         self, messages: list[dict[str, Any]], *, session: str | None = None, timeout_s: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Answer a chat. `options` are those of OpenAI's chat completions; returns its response."""
+        """Answer a chat. `options` are OpenAI's; returns OpenAI's chat completion."""
         return await self._ask("chat/completions", {**options, "messages": messages, "stream": False}, session, timeout_s)
 
     async def fleet(self) -> FleetStatus:
-        """Every engine: state, load, the directive applied and why, acceptance."""
-        try:
+        """Every engine: state, load, the directive in force and why, acceptance."""
+        with _controller_needed():
             status: FleetStatus = await self._controller.status.remote()
-        except NO_CONTROLLER as error:
-            raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
         return status
 
     async def set_mode(self, mode: Mode) -> None:
         """Switch the whole fleet to auto, on or off."""
-        try:
+        with _controller_needed():
             await self._controller.set_mode.remote(mode)
-        except NO_CONTROLLER as error:
-            raise error_responses.RequestError(errors.no_engine("there is no controller at the moment")) from error
 
     async def _ask(self, route: str, body: dict[str, Any], session: str | None, timeout_s: float | None) -> dict[str, Any]:
         body = {"model": self._fleet.snapshot.served_model_name, **body}

@@ -1,4 +1,4 @@
-"""The ingress's metrics, beside the fleet's."""
+"""Metrics of the ingress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ray.serve.metrics import Gauge
 
 
 class IngressMetrics:
-    """What one replica has in hand. Ray Serve adds the tag that names the replica."""
+    """Counts requests in one replica. Ray Serve adds the tag that names the replica."""
 
     def __init__(self) -> None:
         self._in_flight = Gauge(
@@ -18,7 +18,7 @@ class IngressMetrics:
         self._engines: set[str] = set()
 
     def observe(self, in_flight: Mapping[str, int], waiting: int) -> None:
-        """Publish counts by engine. One that is counted no more goes to zero."""
+        """Publish counts by engine. An engine that is no longer counted goes to zero."""
         for engine in self._engines - in_flight.keys():
             self._in_flight.set(0, {"engine": engine})
         self._engines |= in_flight.keys()

@@ -38,7 +38,7 @@ class RequestServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request_socket.notice_a_lost_host(writer)
-            route, body = await asyncio.wait_for(request_socket.take(reader, self._key), ASK_TIMEOUT_S)
+            route, body = await asyncio.wait_for(request_socket.read_request(reader, self._key), ASK_TIMEOUT_S)
         except (request_socket.RefusedError, OSError, EOFError, asyncio.TimeoutError):
             writer.close()
             return

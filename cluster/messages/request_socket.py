@@ -1,7 +1,7 @@
-"""What an ingress and an engine tell each other about one request: one TCP connection, and frames in it.
+"""What an ingress and an engine send each other for one request: frames on a TCP connection of its own.
 
-A Ray actor call for each piece of an answer would cost several threads' wake-ups at both ends, many times what a write to a
-socket does. The connection stands for the request: who closes it early has ended it, and one that breaks was lost.
+A Ray actor call for each piece of an answer would wake several threads at both ends, and cost many times as much as a write to a
+socket. The connection stands for the request: closing it early ends the request, and a connection that breaks loses it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cluster.messages.errors import ApiError
 
 CONNECT_TIMEOUT_S = 5.0
 
-_FRAME = struct.Struct("!cI")  # what it holds, and how many bytes
-_ASK, _HEAD, _ERROR, _BODY, _END = b"a", b"h", b"e", b"b", b"."
-_LONGEST_ASK = 1024
+_FRAME = struct.Struct("!cI")  # kind of the content, and its size in bytes
+_REQUEST, _HEAD, _ERROR, _BODY, _END = b"a", b"h", b"e", b"b", b"."
+_LONGEST_REQUEST = 1024  # without the body, which has a frame of its own
 
 END = _FRAME.pack(_END, 0)
-"""Comes behind a whole answer."""
+"""Follows a whole answer."""
 
-_NOTICE_A_LOST_HOST = [
+_KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
@@ -39,49 +39,49 @@ class Address(Message):
 
     host: str = Field(description="Address of its node.")
     port: int = Field(description="TCP port.")
-    key: str = Field(description="Shows that who asks has it from the engine's actor.")
+    key: str = Field(description="Proves that a request comes from somebody who may call the engine's actor.")
 
 
-class _Ask(Message):
-    key: str = Field(description="That of the engine's address.")
+class _Request(Message):
+    key: str = Field(description="The one of the engine's address.")
     route: str = Field(description="Which of OpenAI's routes, as in `serve_app.bodies.routes.ROUTES`.")
 
 
 class RefusedError(Exception):
-    """Whoever has connected is none of ours."""
+    """A connection does not come from an ingress of this application."""
 
 
 async def connect(address: Address, route: str, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send a request; its answer is to be `read`.
+    """Connect to an engine and send a request. Its answer is read by `read_piece`.
 
     Raises:
-        OSError, asyncio.TimeoutError: if nobody is there.
+        OSError, asyncio.TimeoutError: if nobody listens there.
     """
     reader, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), CONNECT_TIMEOUT_S)
     notice_a_lost_host(writer)
-    ask = _Ask(key=address.key, route=route).model_dump_json().encode()
-    writer.write(_pack(_ASK, ask) + _pack(_BODY, body))
+    request = _Request(key=address.key, route=route).model_dump_json().encode()
+    writer.write(_pack(_REQUEST, request) + _pack(_BODY, body))
     return reader, writer
 
 
-async def take(reader: asyncio.StreamReader, key: str) -> tuple[str, bytes]:
+async def read_request(reader: asyncio.StreamReader, key: str) -> tuple[str, bytes]:
     """The route and the body of a request.
 
     Raises:
-        RefusedError: if it does not come with `key`.
-        OSError, EOFError: if the connection ends before.
+        RefusedError: if it does not name `key`.
+        OSError, EOFError: if the connection ends before the request does.
     """
     kind, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
-    if kind != _ASK or length > _LONGEST_ASK:
+    if kind != _REQUEST or length > _LONGEST_REQUEST:
         raise RefusedError
     try:
-        ask = _Ask.model_validate_json(await reader.readexactly(length))
+        request = _Request.model_validate_json(await reader.readexactly(length))
     except ValueError:
         raise RefusedError from None
-    if not hmac.compare_digest(ask.key.encode(), key.encode()):
+    if not hmac.compare_digest(request.key.encode(), key.encode()):
         raise RefusedError
     _, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
-    return ask.route, await reader.readexactly(length)
+    return request.route, await reader.readexactly(length)
 
 
 def frame(piece: Piece) -> bytes:
@@ -91,8 +91,8 @@ def frame(piece: Piece) -> bytes:
     return _pack(_HEAD if isinstance(piece, ResponseHead) else _ERROR, piece.model_dump_json().encode())
 
 
-async def read(reader: asyncio.StreamReader) -> Piece | None:
-    """The next piece of an answer; None behind the last.
+async def read_piece(reader: asyncio.StreamReader) -> Piece | None:
+    """The next piece of an answer; None after the last.
 
     Raises:
         OSError, EOFError: if the connection ends before the answer does.
@@ -107,8 +107,8 @@ async def read(reader: asyncio.StreamReader) -> Piece | None:
 
 
 def notice_a_lost_host(writer: asyncio.StreamWriter) -> None:
-    """Let a connection break within some ten seconds when the other machine has gone without a word."""
-    for option in _NOTICE_A_LOST_HOST:
+    """Let a connection break within about ten seconds if the other machine is gone without having closed it."""
+    for option in _KEEPALIVE:
         writer.get_extra_info("socket").setsockopt(*option)
 
 

@@ -87,7 +87,7 @@ class Router:
         self._random = random.Random(seed)
 
     def observe(self, serving: Sequence[EngineSnapshot], asked_at: float) -> None:
-        """Use the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+        """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
         for engine in self._engines.values():
             engine.serving = False
         for snapshot in serving:

@@ -17,7 +17,7 @@ ADMIN_PATHS = "/fleet"
 
 
 class AccessPolicy:
-    """The settings that are in force at the front door."""
+    """Decides who may come in, by the settings that it is made of."""
 
     def __init__(self, settings: IngressSettings) -> None:
         """Read the keys.

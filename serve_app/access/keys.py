@@ -14,9 +14,9 @@ from cluster.messages.base import Message
 
 
 class KeySource(Message):
-    """Names the place of the keys, never the keys: configurations end up in logs and on dashboards."""
+    """Says where the keys are. A configuration never holds keys, since it ends up in logs and on dashboards."""
 
-    file: Path | None = Field(None, description="A file on the ingress's node, one key a line; `#` begins a comment.")
+    file: Path | None = Field(None, description="A file on the ingress's node, one key a line; `#` starts a comment.")
     environment: str | None = Field(None, description="An environment variable of the ingress, keys separated by commas.")
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class KeySource(Message):
 
 
 class KeySet:
-    """Knows keys by their hash, and compares in constant time."""
+    """Keeps hashes of keys, and compares in constant time."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._hashes = [_hash(key) for key in keys]

@@ -37,7 +37,7 @@ async def ask(engine: str, address: Address, request: RoutedRequest) -> AsyncGen
     try:
         reader, writer = await deadline.wait(request_socket.connect(address, request.route, request.body))
         first = True
-        while (piece := await deadline.wait(request_socket.read(reader))) is not None:
+        while (piece := await deadline.wait(request_socket.read_piece(reader))) is not None:
             if first and isinstance(piece, ApiError) and piece.status == 503:
                 raise EngineLostError(piece)
             first = False

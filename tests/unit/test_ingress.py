@@ -1,5 +1,7 @@
 """What an ingress replica does with a `user_config`, without Serve around it."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,3 +50,14 @@ async def test_a_replica_that_starts_with_a_wrong_config_fails(replica: Any, wro
     with pytest.raises(ValueError, match=named):
         await reconfigure(replica, **wrong)
     assert replica.app.state.access_policy is None
+
+
+def test_the_ingress_does_not_import_the_policy_or_the_engines() -> None:
+    """Not even through another module: a replica starts fast and needs neither."""
+    listed = subprocess.run(
+        [sys.executable, "-c", "import serve_app.ingress, sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    banned = ("cluster.policy", "cluster.control", "cluster.simulation", "workers", "sglang", "torch")
+    imported = listed.stdout.split()
+    assert "serve_app.ingress" in imported
+    assert [name for name in imported if name.startswith(banned)] == []

@@ -18,10 +18,12 @@ from cluster.messages.answer import EVENT_STREAM, ResponseHead
 from cluster.messages.errors import ApiError
 from cluster.messages.report import Load
 from cluster.messages.request_socket import Address
+from cluster.routing.deadline import Deadline
 from cluster.routing.snapshot import EngineSnapshot, Snapshot
 from serve_app.error_responses import RequestError
 from serve_app.ingress_settings import IngressSettings
 from serve_app.relay import addresses, sse
+from serve_app.relay import relay as relay_module
 from serve_app.relay.fleet_view import FleetView
 from serve_app.relay.relay import Relay
 
@@ -44,6 +46,11 @@ class Engine:
         self.address = SimpleNamespace(remote=self._address)
         self._unavailable = unavailable
 
+    async def was_asked(self) -> None:
+        """Return once a request has come in."""
+        while not self.asked:
+            await asyncio.sleep(0.001)
+
     async def was_left(self) -> bool:
         """Whether the connection of a request ended before its answer."""
         return await asyncio.wait_for(self._left.wait(), 60)
@@ -56,7 +63,7 @@ class Engine:
         return Address(host="127.0.0.1", port=self._server.sockets[0].getsockname()[1], key=KEY)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request_socket.take(reader, KEY)
+        await request_socket.read_request(reader, KEY)
         self.asked += 1
         for item in self.scripts.pop(0):
             if item is LOST:
@@ -83,6 +90,19 @@ def fleet(*engines: EngineSnapshot) -> Snapshot:
 
 
 Made = Callable[..., Relay]
+
+
+@pytest.fixture
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> list[Deadline]:
+    """Those of all requests, so that a test can end the time of one."""
+    kept: list[Deadline] = []
+
+    def keep(seconds: float) -> Deadline:
+        kept.append(Deadline(seconds))
+        return kept[-1]
+
+    monkeypatch.setattr(relay_module, "Deadline", keep)
+    return kept
 
 
 @pytest.fixture
@@ -120,6 +140,11 @@ async def refused(relay: Relay, body: bytes = PLAIN, **options: Any) -> ApiError
 def quiet(relay: Relay) -> bool:
     view = relay._fleet
     return not any(view._router.in_flight.values()) and len(view._queue) == 0
+
+
+async def one_waits(relay: Relay) -> None:
+    while not len(relay._fleet._queue):
+        await asyncio.sleep(0)
 
 
 GOING = ApiError(status=503, message="draining")
@@ -197,21 +222,27 @@ async def test_a_refusal_of_the_engine_is_passed_on_and_not_tried_again(made: Ma
     assert quiet(relay)
 
 
-async def test_a_deadline_ends_a_plain_request_in_the_engine(made: Made) -> None:
+async def test_a_deadline_ends_a_plain_request_in_the_engine(made: Made, deadlines: list[Deadline]) -> None:
     engine = Engine([600.0])
     relay = made(a=engine)
-    error = await refused(relay, timeout_s=0.05)
+    asking = asyncio.create_task(refused(relay))
+    await engine.was_asked()
+    deadlines[0]._expire()
+    error = await asking
     assert (error.status, error.code) == (504, "deadline_exceeded")
     assert await engine.was_left()
     assert quiet(relay)
 
 
-async def test_a_deadline_ends_a_stream_by_an_event(made: Made) -> None:
+async def test_a_deadline_ends_a_stream_by_an_event(made: Made, deadlines: list[Deadline]) -> None:
     engine = Engine([STREAM_HEAD, b"data: {}\n\n", 600.0, DONE])
     relay = made(a=engine)
-    answer = await ask(relay, STREAM, timeout_s=0.05)
-    assert b"deadline_exceeded" in answer
-    assert DONE not in answer
+    _, pieces = await relay.answer("completions", STREAM)
+    stream = sse.with_error_event(pieces)
+    assert await anext(stream) == b"data: {}\n\n"
+    deadlines[0]._expire()
+    (event,) = [piece async for piece in stream]
+    assert b"deadline_exceeded" in event
     assert await engine.was_left()
     assert quiet(relay)
 
@@ -222,9 +253,10 @@ async def test_deadlines_are_bounded_and_have_a_default(made: Made) -> None:
 
 
 async def test_a_deadline_holds_in_the_queue_too(made: Made) -> None:
-    relay = made({"max_in_flight": 1, "queue_timeout_s": 5}, a=Engine([HEAD, 600.0]))
+    engine = Engine([HEAD, 600.0])
+    relay = made({"max_in_flight": 1, "queue_timeout_s": 600}, a=engine)
     running = asyncio.create_task(ask(relay))
-    await asyncio.sleep(0.01)
+    await engine.was_asked()
     assert (await refused(relay, timeout_s=0.05)).status == 504
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -236,7 +268,7 @@ async def test_a_client_that_goes_away_ends_its_request(made: Made) -> None:
         engine = Engine(script)
         relay = made(a=engine)
         asking = asyncio.create_task(ask(relay, STREAM))
-        await asyncio.sleep(0.02)
+        await engine.was_asked()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert await engine.was_left()
@@ -248,14 +280,13 @@ async def test_a_stream_that_nobody_reads_on_is_ended(made: Made) -> None:
     relay = made(a=engine)
     _, pieces = await relay.answer("completions", STREAM)
     del pieces
-    await asyncio.sleep(0.02)
     assert await engine.was_left()
     assert quiet(relay)
 
 
 async def test_a_full_fleet_lets_wait_and_then_refuses(made: Made) -> None:
-    settings = {"max_in_flight": 2, "queue_length": 2, "queue_timeout_s": 0.2}
-    relay = made(settings, a=Engine(*[[HEAD, 0.1, b"text"]] * 4))
+    settings = {"max_in_flight": 2, "queue_length": 2, "queue_timeout_s": 600}
+    relay = made(settings, a=Engine(*[[HEAD, b"text"]] * 4))
     answers = await asyncio.gather(*(ask(relay) for _ in range(6)), return_exceptions=True)
     refusals = [answer.error for answer in answers if isinstance(answer, RequestError)]
     assert [answer for answer in answers if answer == b"text"] == [b"text"] * 4
@@ -265,30 +296,32 @@ async def test_a_full_fleet_lets_wait_and_then_refuses(made: Made) -> None:
 
 
 async def test_waiting_is_bounded_in_time(made: Made) -> None:
-    relay = made({"max_in_flight": 1, "queue_timeout_s": 0.05}, a=Engine([HEAD, 0.5, b"text"]))
+    engine = Engine([HEAD, 600.0])
+    relay = made({"max_in_flight": 1, "queue_timeout_s": 0.05}, a=engine)
     running = asyncio.create_task(ask(relay))
-    await asyncio.sleep(0.01)
+    await engine.was_asked()
     assert (await refused(relay)).status == 429
-    assert await running == b"text"
+    running.cancel()
 
 
 async def test_who_waits_is_served_when_another_engine_comes(made: Made) -> None:
-    relay = made({"max_in_flight": 1}, a=Engine([HEAD, 600.0]), b=Engine([HEAD, b"text"]))
+    first = Engine([HEAD, 600.0])
+    relay = made({"max_in_flight": 1, "queue_timeout_s": 600}, a=first, b=Engine([HEAD, b"text"]))
     relay._fleet.update(fleet(serving("a")), time.monotonic())
     running = asyncio.create_task(ask(relay))
-    await asyncio.sleep(0.01)
+    await first.was_asked()
     waiting = asyncio.create_task(ask(relay))
-    await asyncio.sleep(0.01)
+    await one_waits(relay)
     relay._fleet.update(fleet(serving("a", running=1), serving("b")), time.monotonic())
     assert await waiting == b"text"
     running.cancel()
 
 
 async def test_a_request_outlasts_a_moment_without_engines(made: Made) -> None:
-    relay = made(a=Engine([HEAD, b"text"]))
+    relay = made({"queue_timeout_s": 600}, a=Engine([HEAD, b"text"]))
     relay._fleet.update(fleet(), time.monotonic())
     waiting = asyncio.create_task(ask(relay))
-    await asyncio.sleep(0.05)
+    await one_waits(relay)
     relay._fleet.update(fleet(serving("a")), time.monotonic())
     assert await waiting == b"text"
 

@@ -47,7 +47,7 @@ async def opened(engine: Engine) -> Address:
 async def ask(address: Address, body: bytes = b"{}") -> list[Piece]:
     reader, writer = await request_socket.connect(address, "completions", body)
     pieces = []
-    while (piece := await request_socket.read(reader)) is not None:
+    while (piece := await request_socket.read_piece(reader)) is not None:
         pieces.append(piece)
     writer.close()
     return pieces
@@ -80,7 +80,7 @@ async def test_who_leaves_ends_the_request(before: list[Any]) -> None:
     engine = Engine(*before, FOR_EVER)
     reader, writer = await request_socket.connect(await opened(engine), "completions", b"{}")
     for piece in before:
-        assert await request_socket.read(reader) == piece
+        assert await request_socket.read_piece(reader) == piece
     while not engine.asked:
         await asyncio.sleep(0.001)
     writer.close()
