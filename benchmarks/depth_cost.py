@@ -81,7 +81,7 @@ def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     async def all_depths(engine: DirectedEngine) -> None:
         result["depth_0_step_ms"] = await _one_token_steps(engine._engine, args.batches, args.rounds)
         result["step_ms"] = await _drafting_steps(engine, args.depths, args.batches)
-        result["state_gib"] = engine.report(accepted=True).facts.state_gib
+        result["state_gib"] = engine.serving_facts().state_gib
         result["switches"] = await _switches(engine, args.depths, args.batches)
 
     def only_zero(name: str) -> Callable[[DirectedEngine], Coroutine[Any, Any, None]]:

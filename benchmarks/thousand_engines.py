@@ -27,17 +27,20 @@ from typing import NamedTuple
 
 from cluster.control.report_window import ReportWindow
 from cluster.messages.directive import Applied, DepthTable
+from cluster.messages.hello import ServingFacts
 from cluster.messages.profile import Profile
 from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
 from cluster.policy.depth_policy import MeasuredDepthPolicy
+from cluster.policy.plan import ReportingEngine
 
 SIZES = (1, 2, 4, 8, *range(12, 65, 4), *range(72, 129, 8), *range(144, 257, 16))
 DEPTHS = (0, 1, 3, 5)
 TICK_S = 0.2
+FACTS = ServingFacts(incarnation=1, candidate_depths=DEPTHS, batch_sizes=SIZES, max_running=256)
 
 
 class Engine:
-    """SharedCounters that grow by a tick at a time."""
+    """Counters that grow by a tick at a time."""
 
     def __init__(self, index: int, profile: Profile) -> None:
         self.name = f"engine-{index}"
@@ -68,10 +71,8 @@ class Engine:
             incarnation=1,
             accepted=True,
             applied=Applied(source="controller", table=self.table),
-            load=Load(running=1, waiting=0, max_running=256, kv_usage=0.0),
+            load=Load(running=1, waiting=0, kv_usage=0.0),
             depth=0,
-            candidate_depths=DEPTHS,
-            batch_sizes=SIZES,
             acceptance=Acceptance(reached=tuple(self.reached), accepted=tuple(self.accepted)),
             steps=StepCounts(depth=depths, batch=batches, count=counts, timed=counts, seconds=seconds_of),
             tokens=self.requests,
@@ -107,17 +108,18 @@ def ticks(engines: int, count: int) -> Iterator[Tick]:
     profile = Profile.load("h200_llama8b_eagle3")
     policy, fleet = MeasuredDepthPolicy(), [Engine(i, profile) for i in range(engines)]
     windows = [ReportWindow() for _ in fleet]
-    reports: dict[str, EngineReport] = {}
+    reporting: dict[str, ReportingEngine] = {}
     collector = _Collector()
     gc.callbacks.append(collector)
     try:
         for tick in range(count):
             for engine, window in zip(fleet, windows, strict=True):
-                reports[engine.name] = report = pickle.loads(pickle.dumps(engine.tick()))
+                report = pickle.loads(pickle.dumps(engine.tick()))
+                reporting[engine.name] = ReportingEngine(FACTS, report)
                 window.add(tick * TICK_S, report)
             collector.seconds = 0.0
             start = time.process_time()
-            plans = policy.decide(reports, tick * TICK_S)
+            plans = policy.decide(reporting, tick * TICK_S)
             yield Tick(1e3 * (time.process_time() - start), 1e3 * collector.seconds)
             for engine in fleet:
                 engine.table = plans[engine.name].table

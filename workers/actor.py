@@ -17,8 +17,8 @@ from ray.util import list_named_actors
 from cluster.messages import errors
 from cluster.messages.answer import Piece
 from cluster.messages.directive import Directive
+from cluster.messages.hello import EngineHello
 from cluster.messages.report import EngineReport, NotServing
-from cluster.messages.request_socket import Address
 from cluster.messages.spec import EngineSpec
 from workers import event_loops
 from workers.directed_engine import DirectedEngine
@@ -47,7 +47,7 @@ class EngineActor:
         self._engine: DirectedEngine | None = None
         self._phase = ""
         self._failure = ""
-        self._address: Address | None = None
+        self._hello = EngineHello(spec=spec)
         self._host = ray.util.get_node_ip_address()
         self._loop = uvloop.new_event_loop()  # as SGLang's own server has
         self._lifetime = Lifetime(
@@ -68,7 +68,8 @@ class EngineActor:
             engine = DirectedEngine(self._spec)
             watching = self._loop.create_task(engine.watch())
             self._loop.run_until_complete(self._prepare(engine, watching))
-            self._address = self._loop.run_until_complete(RequestServer(self._answers(engine)).open(self._host))
+            address = self._loop.run_until_complete(RequestServer(self._answers(engine)).open(self._host))
+            self._hello = EngineHello(spec=self._spec, facts=engine.serving_facts(), address=address)
         except (Exception, SystemExit) as error:
             # The actor stays to say what it was; the controller removes it, and tries again later.
             _LOG.exception("engine %s failed to start", self._spec.name)
@@ -96,9 +97,9 @@ class EngineActor:
             await doing
 
     @ray.method(concurrency_group="control")
-    async def describe(self) -> EngineSpec:
-        """What it is made of, for a controller of another configuration."""
-        return self._spec
+    async def hello(self) -> EngineHello:
+        """What never changes about the engine; of one that does not serve yet, its spec alone."""
+        return self._hello
 
     @ray.method(concurrency_group="control")
     async def exchange(self, directive: Directive) -> EngineReport | NotServing:
@@ -112,16 +113,11 @@ class EngineActor:
         return NotServing(engine=self._spec.name, state="starting", detail=self._phase or start_progress.read())
 
     @ray.method(concurrency_group="control")
-    async def probe(self) -> None:
+    async def check_health(self) -> None:
         """Return once the engine has shown that it generates tokens; an engine that hangs never does."""
         engine = self._engine
         if engine is not None:
             await event_loops.call(self._loop, engine.health.probe)
-
-    @ray.method(concurrency_group="control")
-    async def address(self) -> Address | None:
-        """Where it takes requests; None before it does."""
-        return self._address
 
     def _answers(self, engine: DirectedEngine) -> Callable[[str, bytes], AsyncGenerator[Piece, None]]:
         """What answers a request: the engine, until it drains for lack of a controller."""

@@ -16,6 +16,7 @@ import psutil
 
 from cluster.messages.answer import Piece
 from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.hello import ServingFacts
 from cluster.messages.profile import StepTimes
 from cluster.messages.report import EngineReport, Load
 from cluster.messages.spec import EngineSpec
@@ -160,6 +161,17 @@ class DirectedEngine:
         )
         return running
 
+    def serving_facts(self) -> ServingFacts:
+        """What the start settled. Known once the engine has been proved and profiled."""
+        counters = self.counters()
+        return ServingFacts(
+            **dict(self._facts),
+            incarnation=self.incarnation,
+            candidate_depths=counters.candidates.nonzero()[0].tolist(),
+            batch_sizes=counters.sizes.tolist(),
+            max_running=self._tokenizer.load_snapshot_reader.read(0).max_running_requests,
+        )
+
     def report(self, accepted: bool) -> EngineReport:
         ranks = [rank.read() for rank in self._ranks]
         in_flight = self.health.in_flight
@@ -173,11 +185,8 @@ class DirectedEngine:
             load=Load(
                 running=running,
                 waiting=in_flight - running,
-                max_running=snapshot.max_running_requests,
                 kv_usage=snapshot.token_usage,
             ),
-            batch_sizes=tuple(int(size) for size in ranks[0].sizes),
-            facts=self._facts,
             **counted(ranks),
         )
 

@@ -16,7 +16,6 @@ def counted(ranks: list[SharedCounters]) -> dict[str, Any]:
     depths, sizes = ran
     return {
         "depth": first.get("depth"),
-        "candidate_depths": tuple(int(d) for d in first.candidates.nonzero()[0]),
         "acceptance": Acceptance(reached=first.reached[:deepest].tolist(), accepted=first.accepted[:deepest].tolist()),
         "steps": StepCounts(
             depth=depths.tolist(),

@@ -11,7 +11,8 @@ STABLE_S = 30.0
 
 @dataclass
 class Backoff:
-    """Failures of one engine. The first is made good at once; then the wait doubles, until the engine serves steadily."""
+    """Failures of one engine. There is no wait after the first; after each further one it doubles, until the engine has served
+    for `STABLE_S`."""
 
     failures: int = 0
     why: str = ""

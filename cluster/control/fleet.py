@@ -1,4 +1,4 @@
-"""The engine actors as Ray has them: finds, creates and kills them."""
+"""The engine actors in Ray: lists, finds, creates and kills them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
-from ray._private.state import actors  # ray.util.state has the same, but by way of the dashboard
 from ray.util import list_named_actors
 
+from cluster.control.ray_internals import is_placed
+from cluster.messages.engine_calls import EngineCalls
 from cluster.messages.spec import EngineSpec, GroupSpec
 
 _LOG = logging.getLogger(__name__)
 
 
 class Fleet:
-    """Named, detached actors in one namespace: they outlive the controller, and the next one adopts them.
+    """Named, detached actors in one namespace. They outlive the controller, and the next controller adopts them.
 
-    Ray restarts none of them: the controller does, so that one place decides when, and says why.
+    Ray restarts none of them. Only the controller creates them again, so one place decides when, and says why.
     """
 
     def __init__(self, actor_class: Any, groups: Sequence[GroupSpec], namespace: str, controller: str) -> None:
-        """`controller` is what names of the controller's actors begin with, so that an engine can tell whether one lives."""
+        """`actor_class` is that of the engines' actors. `controller` is what the names of controllers' actors begin with: an
+        engine looks for one of that name to tell whether a controller lives."""
         self._actor_class = actor_class
         self._groups = {group.name: group for group in groups}
         self._controller = controller
@@ -32,7 +34,7 @@ class Fleet:
         """Specs of all engines by name. `counts` replaces the number of engines of the groups in it.
 
         Raises:
-            ValueError: for a group that there is not.
+            ValueError: for a group that does not exist.
         """
         if unknown := counts.keys() - self._groups.keys():
             raise ValueError(f"engines: there is no group {', '.join(sorted(unknown))}; the groups are {', '.join(self._groups)}")
@@ -40,18 +42,19 @@ class Fleet:
         return {spec.name: spec for group in groups for spec in group.engines(counts.get(group.name, group.count))}
 
     def living(self) -> set[str]:
-        """Names of the actors that live, are being created, or wait for a place."""
+        """Names of the actors that live, are being created, or wait for a node."""
         return {actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == self.namespace}
 
-    def find(self, actor: str) -> Any:
+    def find(self, actor: str) -> EngineCalls | None:
         """Handle of an actor; None if it has died by now."""
         try:
-            return ray.get_actor(actor, self.namespace)
+            handle: EngineCalls = ray.get_actor(actor, self.namespace)
         except ValueError:
             return None
+        return handle
 
-    def create(self, actor: str, spec: EngineSpec) -> Any:
-        """Create an actor and return its handle; it is placed once there are GPUs for it."""
+    def create(self, actor: str, spec: EngineSpec) -> EngineCalls:
+        """Create an actor and return its handle. Ray places it on a node once there are GPUs for it."""
         _LOG.info("creating engine %s", actor)
         options = self._actor_class.options(
             name=actor,
@@ -61,21 +64,21 @@ class Fleet:
             num_cpus=0,
             runtime_env={"env_vars": spec.environment},
         )
-        return options.remote(spec, self._controller)
+        handle: EngineCalls = options.remote(spec, self._controller)
+        return handle
 
     def kill(self, actor: str, why: str) -> None:
-        """End an actor and all its processes, even if they are stopped; nothing if it is dead.
+        """End an actor and all its processes, even if they are stopped. Does nothing if it is dead.
 
-        Ray asks the process to end, sends it SIGKILL 5 s later, and then SIGKILL to all that it had started.
+        Ray asks the process to end, sends it SIGKILL 5 s later, and then sends SIGKILL to all that it had started.
         """
         _LOG.warning("removing engine %s: %s", actor, why)
         if (handle := self.find(actor)) is not None:
             ray.kill(handle, no_restart=True)
 
-    def shortage(self, handle: Any, gpus: int) -> str:
-        """Why an actor has not been placed on a node yet; empty if it has, or will be in a moment."""
-        placed = actors(handle._actor_id.hex()).get("Address", {}).get("IPAddress")
-        if placed or not gpus:
+    def shortage(self, handle: EngineCalls, gpus: int) -> str:
+        """Why an actor has not been placed on a node yet; empty if it has been, or will be in a moment."""
+        if not gpus or is_placed(handle):
             return ""
         largest = max((node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
         if largest < gpus:
@@ -85,6 +88,6 @@ class Fleet:
 
 
 def missing_gpus(specs: Iterable[EngineSpec]) -> float:
-    """GPUs that `specs` want beyond what the cluster has in all."""
+    """GPUs that `specs` want beyond all that the cluster has."""
     present: float = ray.cluster_resources().get("GPU", 0.0)
     return max(0.0, sum(spec.num_gpus for spec in specs) - present)

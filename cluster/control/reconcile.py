@@ -1,4 +1,4 @@
-"""What to do about the difference between the engines that are wanted and those that live. Decides, and touches nothing."""
+"""What to do about the difference between the engines that are wanted and those that live. A pure function."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cluster.messages.status import EngineState
 
 @dataclass(frozen=True)
 class Living:
-    """An engine's actor, as far as this decision goes."""
+    """What there is to know about an engine's actor for this decision."""
 
     actor: str
     engine: str  # its name in the configuration, now or once
-    state: EngineState | None  # None: adopted, and not heard of yet
-    current: bool = True  # made of the spec that is wanted by that name
+    state: EngineState | None  # None: adopted, and has not answered yet
+    current: bool = True  # made of the spec that is wanted under that name
     served: bool = True  # has served, so requests may be running
     serves_model: bool = True  # under the name that clients ask this fleet for
     lost: str = ""  # why it is of no more use
@@ -26,20 +26,20 @@ class Living:
 
     @property
     def up(self) -> bool:
-        """An engine that waits for GPUs may wait for those of an old one, so it counts as up: it must hold up no other."""
+        """Whether others need not wait for it. One that waits for GPUs may wait for those of an old one, so it counts as up."""
         return self.state in ("serving", "waiting")
 
 
 @dataclass
 class Actions:
-    """What to do now. What has to wait for it is decided again later, from what is there then."""
+    """What to do now. The next decision sees what has come of it, and goes on from there."""
 
     create: list[EngineSpec] = field(default_factory=list)
     drain: dict[str, str] = field(default_factory=dict)  # actor: why
     remove: dict[str, str] = field(default_factory=dict)  # actor: why
 
     def dismiss(self, actor: Living, why: str) -> None:
-        """Drain what may have requests; anything else can go at once."""
+        """Drain an actor that may have requests, and remove any other at once."""
         if not actor.served:
             self.remove[actor.actor] = why
         elif actor.state != "draining":
@@ -51,8 +51,9 @@ def reconcile(
 ) -> Actions:
     """Decide what to create, drain and remove.
 
-    `wanted` holds specs by engine name, `waiting` the names of engines that are not to be created yet. Of an engine whose
-    spec changed the old one makes way first, one engine at a time; up to `surge` new ones may live beside it.
+    `wanted` holds specs by engine name; `waiting` holds the names of engines that are not to be created yet. Where a spec has
+    changed, the old actor goes before the new one is created, one engine at a time. Up to `surge` new ones may live beside
+    the old ones.
     """
     actions = Actions()
     by_engine: dict[str, list[Living]] = defaultdict(list)
@@ -92,10 +93,10 @@ def reconcile(
 
 
 def _unwanted(wanted: Collection[str], living: Sequence[Living]) -> list[Living]:
-    """Those of the engines that are no longer wanted that can go now.
+    """Actors that can go now because nobody wants their engines any more.
 
-    While others are to come in their place, as after engines got other names or sizes, they serve on: one at a time goes,
-    and only if those that are to come wait for its GPUs.
+    After engines got other names or sizes, the old ones serve until the new ones do. If the new ones wait for their GPUs,
+    the old ones go one at a time.
     """
     rest = [actor for actor in living if actor.engine not in wanted and actor.state is not None]
     missing = set(wanted) - {actor.engine for actor in living if actor.state == "serving"}

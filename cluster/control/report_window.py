@@ -9,7 +9,7 @@ from cluster.messages.report import EngineReport
 
 
 class _Totals(NamedTuple):
-    """What is kept of a report. The whole of it would cost the collector more the larger the fleet is."""
+    """What is kept of a report. Whole reports of a large fleet would keep the garbage collector busy."""
 
     at: float
     tokens: int
@@ -19,7 +19,7 @@ class _Totals(NamedTuple):
 
 
 class ReportWindow:
-    """Totals of the last `span_s` seconds. An engine that restarted starts an empty window."""
+    """Totals of the last `span_s` seconds. It starts empty again when the engine has restarted."""
 
     def __init__(self, span_s: float = 5.0) -> None:
         self._span_s = span_s
@@ -41,7 +41,7 @@ class ReportWindow:
         return (last.tokens - first.tokens) / requests if requests else None
 
     def goodput(self) -> float | None:
-        """Tokens a second; None before the second report."""
+        """Tokens per second; None before the second report."""
         first, last = self._totals[0], self._totals[-1]
         return (last.tokens - first.tokens) / (last.at - first.at) if last.at > first.at else None
 

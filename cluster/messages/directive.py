@@ -1,4 +1,4 @@
-"""What the controller tells an engine, and what the engine has put in force."""
+"""What the controller tells an engine to do, and what the engine has put in force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster.messages.base import BatchSize, Depth, Message
 
 
 class DepthTable(Message):
-    """The enable flag and a depth for each batch size; what a directive carries and an engine looks up at every step."""
+    """The enable flag and a depth for each batch size. A directive carries it; an engine looks it up at every step."""
 
     enabled: bool = Field(True, description="Whether to speculate at all; false means depth 0 at every batch size.")
     depth_by_batch: dict[BatchSize, Depth] = Field(
@@ -35,13 +35,13 @@ class DepthTable(Message):
 
 
 class Directive(Message):
-    """What the controller wants of one engine, for one lease.
+    """The table that one engine is to follow, for one lease.
 
-    Directives are ordered by (incarnation, sequence); an engine ignores one that is not newer than the last it took.
+    Directives are ordered by (incarnation, sequence). An engine ignores one that is not newer than the last it accepted.
     """
 
     incarnation: int = Field(ge=0, description="When the controller that sent it started, in ns since the epoch.")
-    sequence: int = Field(ge=0, description="Counts up with every directive of one controller incarnation.")
+    sequence: int = Field(ge=0, description="Grows with every directive of one controller incarnation.")
     table: DepthTable = Field(description="The enable flag and the depths.")
     lease_s: float = Field(gt=0, description="How long it holds without renewal, in seconds.")
     reason: str = Field("", description="Why, in one line, for people.")
@@ -61,4 +61,4 @@ class Applied(Message):
     sequence: int = Field(0, ge=0, description="Of the directive in force; 0 if none.")
     table: DepthTable = Field(description="The table that decode steps follow.")
     reason: str = Field("", description="The directive's reason, or why the fallback holds.")
-    age_s: float = Field(0.0, ge=0, description="Seconds since the last directive was taken.")
+    age_s: float = Field(0.0, ge=0, description="Seconds since the last directive was accepted.")

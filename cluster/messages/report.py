@@ -1,7 +1,7 @@
-"""What an engine answers to a directive.
+"""What an engine answers to a directive: all that changes while it lives. What does not is in its `EngineHello`.
 
-Counters only grow while an engine lives: a lost report costs nothing, and a reader takes the difference between two of them.
-Tables are columns: five tuples of numbers are read and collected in a fraction of the time of a message for each row.
+Counters only grow while an engine lives, so a lost report costs nothing: a reader takes the difference between two of them.
+A table is sent as columns, because Python reads and frees five tuples of numbers much faster than a message for each row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ class Load(Message):
     """Requests in one engine."""
 
     running: int = Field(ge=0, description="Requests in the last decode batch.")
-    waiting: int = Field(ge=0, description="Requests taken that are not in it: queued, or in prefill.")
-    max_running: int = Field(ge=1, description="Most requests that the engine decodes at once.")
+    waiting: int = Field(ge=0, description="Requests accepted that are not in it: queued, or in prefill.")
     kv_usage: float = Field(ge=0, description="Share of the KV cache in use, 0 to 1.")
 
 
@@ -58,17 +57,6 @@ class DraftWork(Message):
     writes: int = Field(0, ge=0, description="Times that K and V put off were computed, for all such positions at once.")
 
 
-class EngineFacts(Message):
-    """What was settled when the engine started."""
-
-    off: str = Field("", description="How steps at depth 0 keep the draft's KV cache complete, and why not cheaper if so.")
-    graph_sizes: dict[Depth, tuple[BatchSize, ...]] = Field({}, description="Batch sizes with a CUDA graph, by depth.")
-    state_gib: dict[Depth, float] = Field({}, description="GPU memory of each depth's graphs and attention buffers, in GiB.")
-    step_ms: dict[Depth, dict[BatchSize, float]] = Field(
-        {}, description="Step times known at the start, by depth and batch size, in ms: a profile, or measured by the engine."
-    )
-
-
 class EngineReport(Message):
     """An engine's answer to a directive. All counters are totals since the engine started."""
 
@@ -78,15 +66,12 @@ class EngineReport(Message):
     applied: Applied = Field(description="The table in force, and whose it is.")
     load: Load = Field(description="Its requests now.")
     depth: Depth = Field(description="Depth of the last decode step.")
-    candidate_depths: tuple[Depth, ...] = Field(description="Depths that the engine can switch to.")
-    batch_sizes: tuple[BatchSize, ...] = Field(description="CUDA graph batch sizes that steps are padded to; empty: none.")
     acceptance: Acceptance = Field(description="Drafts and how many of them were accepted.")
     steps: StepCounts = Field(description="Decode steps and their times.")
     tokens: int = Field(ge=0, description="Tokens that decode steps yielded, bonus tokens included.")
     requests: int = Field(ge=0, description="Decode steps summed over their requests: tokens / requests is the accept length.")
     switches: int = Field(ge=0, description="Changes of depth between two decode steps.")
     draft: DraftWork = Field(DraftWork(), description="What the draft did.")
-    facts: EngineFacts = Field(EngineFacts(), description="What was settled when the engine started.")
     ranks: tuple[RankState, ...] = Field(description="Readback of every tensor-parallel rank.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from cluster.messages.base import BatchSize, Depth, Message
 from cluster.messages.directive import DepthTable
@@ -16,21 +16,27 @@ class PolicySettings(Message):
     """Knobs of the policy. The defaults need no tuning."""
 
     tpot_limit_ms: float | None = Field(
-        None, gt=0, description="Where any depth keeps the time per output token below this, only such depths are chosen."
+        None,
+        gt=0,
+        description="Limit on the time per output token, in ms: a depth above it is chosen only where no depth keeps it.",
     )
     switch_gain: float = Field(0.02, ge=0, le=1, description="Relative gain in goodput below which a depth is kept.")
     dwell_s: float = Field(
         1.0, ge=0, le=600, description="Least time between changes at one batch size of an engine, in seconds."
     )
     switch_steps: float = Field(
-        0.5, ge=0, le=10, description="Steps that a change of depth between two steps is taken to cost, for calm tables."
+        0.5, ge=0, le=10, description="Assumed cost of changing the depth between two steps, in steps. More makes calmer tables."
     )
     probe_share: float = Field(
         0.01, ge=0, le=0.2, description="Share of the goodput that exploration may cost; 0: never explore."
     )
-    probe_shortest_s: float = Field(2.0, gt=0, description="First interval between an engine's rechecks of a deeper depth.")
-    probe_longest_s: float = Field(20.0, gt=0, description="Interval they back off to while they disappoint, in seconds.")
-    half_life_s: float = Field(60.0, gt=0, description="Time in which evidence of acceptance loses half its weight.")
+    probe_shortest_s: float = Field(
+        2.0, gt=0, description="Shortest interval between an engine's rechecks of a deeper depth, in seconds."
+    )
+    probe_longest_s: float = Field(
+        20.0, gt=0, description="Longest interval between them, reached while they find nothing better; in seconds."
+    )
+    half_life_s: float = Field(60.0, gt=0, description="Time in which evidence of acceptance loses half its weight, in seconds.")
 
 
 class ControllerSettings(Message):
@@ -51,11 +57,16 @@ class ControllerSettings(Message):
     tick_s: float = Field(0.2, ge=0.02, le=10, description="Time between two directives to an engine, in seconds.")
     lease_s: float = Field(2.0, gt=0, le=600, description="How long an engine follows a directive unrenewed, in seconds.")
     deadline_s: float = Field(1.0, gt=0, le=60, description="How long an engine may take to answer one, in seconds.")
-    probe_after_s: float = Field(
-        5.0, gt=0, le=600, description="An engine that has yielded no token for this long is asked to generate one, in seconds."
+    health_check_after_s: float = Field(
+        5.0,
+        gt=0,
+        le=600,
+        validation_alias=AliasChoices("health_check_after_s", "probe_after_s"),
+        description="An engine that has yielded no token for this long is asked to generate one, in seconds. "
+        "`probe_after_s`, its former name, is still accepted.",
     )
     hung_after_s: float = Field(
-        30.0, gt=0, le=3600, description="An engine that fails to for this long is replaced: it hangs, in seconds."
+        30.0, gt=0, le=3600, description="An engine that then yields none for this long hangs, and is replaced; in seconds."
     )
     start_within_s: float = Field(
         1800.0, gt=0, description="An engine that has its GPUs and does not serve after this long is replaced, in seconds."

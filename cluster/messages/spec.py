@@ -1,4 +1,4 @@
-"""What one engine is made of: the message from which an engine actor starts."""
+"""What one engine is made of: an engine actor starts from this message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.messages.directive import DepthTable
 class EngineSpec(Message):
     """One engine. Two specs that differ in anything have different digests."""
 
-    name: str = Field(description="For people; unique in an application.")
+    name: str = Field(description="Name of the engine; unique in an application.")
     model: str = Field(description="Path or Hugging Face id of the target model; `tiny` is the packaged pair.")
     draft_model: str | None = Field(None, description="Path or id of the EAGLE-3 draft; `tiny` brings its own.")
     served_model_name: str = Field(description="Name that clients ask for.")
@@ -25,11 +25,11 @@ class EngineSpec(Message):
     candidate_depths: tuple[Depth, ...] = Field(
         (0, 1, 2, 3, 5, 7), min_length=1, description="Depths that it can switch between."
     )
-    fallback: DepthTable = Field(description="Table to follow before a directive comes and after its lease ran out.")
+    fallback: DepthTable = Field(description="Table in force before the first directive, and after a lease has run out.")
     profile: str | None = Field(
         None, description="Step times known beforehand: a packaged profile's name, the path of a .json, or `startup`: measured."
     )
-    orphan_after_s: float = Field(60.0, gt=0, description="Without any controller for this long it ends itself, in seconds.")
+    orphan_after_s: float = Field(60.0, gt=0, description="It ends itself after this long without any controller, in seconds.")
     drain_s: float = Field(60.0, ge=0, description="How long running requests may take to finish before it ends, in seconds.")
     server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments, by SGLang's names.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of its processes.")
@@ -56,7 +56,7 @@ class EngineSpec(Message):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
 
     def new_actor_name(self) -> str:
-        """A name for one actor of this engine, never given before: a handle to a dead one cannot reach its successor."""
+        """A name for one actor of this engine. None is used twice, so a handle to a dead actor cannot reach the next one."""
         return f"{self.name}-{self.digest}-{uuid.uuid4().hex[:6]}"
 
     def names(self, actor: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cluster.messages.hello import ServingFacts
 from cluster.messages.profile import StepTimes
-from cluster.messages.report import EngineReport
 from cluster.policy.batch_buckets import BatchBuckets
 from cluster.policy.batch_history import BatchHistory
 from cluster.policy.depth_choice import DepthChoices
@@ -25,9 +25,9 @@ class CohortKey(NamedTuple):
     max_running: int
 
     @classmethod
-    def of(cls, report: EngineReport) -> CohortKey:
-        group = report.engine.rpartition("-")[0]
-        return cls(group, tuple(sorted(report.candidate_depths)), report.batch_sizes, report.load.max_running)
+    def of(cls, engine: str, facts: ServingFacts) -> CohortKey:
+        group = engine.rpartition("-")[0]
+        return cls(group, tuple(sorted(facts.candidate_depths)), facts.batch_sizes, facts.max_running)
 
 
 class Cohort:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.messages.profile import StepTimes
-from cluster.messages.report import EngineReport
 from cluster.messages.settings import PolicySettings
 from cluster.policy.acceptance import AcceptanceModel
 from cluster.policy.exploration.engine_view import EngineViews
 from cluster.policy.goodput import GoodputEstimate
 from cluster.policy.known_engines import KnownEngines
-from cluster.policy.plan import Plan
+from cluster.policy.plan import Plan, ReportingEngine
 
 FIRST_TICK_S = 0.2  # time that the first tick is taken to last, in seconds
 LONGEST_TICK_S = 10.0  # longest time that a tick counts for, in seconds
@@ -37,12 +36,12 @@ class MeasuredDepthPolicy:
         """Follow other settings from the next tick on."""
         self._settings = settings
 
-    def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
+    def decide(self, reporting: Mapping[str, ReportingEngine], now: float) -> dict[str, Plan]:
         """One tick: learn from the reports, choose for every engine, and let one of each cohort explore."""
         settings, tick_s = self._settings, self._tick_s(now)
 
         # 1. New counts: what each report has over the one before (report_delta.py), by cohort of like engines (cohort.py).
-        new = self._engines.read(now, reports)
+        new = self._engines.read(now, reporting)
         for absent in self._engines.forget_absent(now):
             self._acceptance.forget(absent)
 
@@ -72,7 +71,7 @@ class MeasuredDepthPolicy:
 
             # 7. A table and a reason for each engine (planner.py, explanation.py).
             plans |= cohort.planner.plans(now, engines, estimate, chosen, latest, exploration)
-        return {engine: plans[engine] for engine in reports}
+        return {engine: plans[engine] for engine in reporting}
 
     def _tick_s(self, now: float) -> float:
         """Time since the tick before, in seconds."""

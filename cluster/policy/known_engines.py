@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cluster.messages.hello import ServingFacts
 from cluster.messages.profile import StepTimes
-from cluster.messages.report import EngineReport
 from cluster.policy.cohort import Cohort, CohortKey
+from cluster.policy.plan import ReportingEngine
 from cluster.policy.report_delta import DraftDelta, ReportedTotals, StepDelta
 
 FORGOTTEN_S = 60.0
@@ -47,11 +48,11 @@ class KnownEngines:
         self._engines: dict[str, _Engine] = {}
         self._cohorts: dict[CohortKey, Cohort] = {}
 
-    def read(self, now: float, reports: Mapping[str, EngineReport]) -> NewCounts:
+    def read(self, now: float, reporting: Mapping[str, ReportingEngine]) -> NewCounts:
         """Compare the reports with those before. An engine's first report is new as a whole; `now` is in seconds."""
         new = NewCounts()
-        for name, report in reports.items():
-            engine = self._find(name, report)
+        for name, (facts, report) in reporting.items():
+            engine = self._find(name, CohortKey.of(report.engine, facts), facts)
             engine.seen_at = now
             cohort = new.cohorts[engine.cohort]
             cohort.engines.append(name)
@@ -65,15 +66,13 @@ class KnownEngines:
             self._engines.pop(name).cohort.forget(name)
         return absent
 
-    def _find(self, name: str, report: EngineReport) -> _Engine:
+    def _find(self, name: str, key: CohortKey, facts: ServingFacts) -> _Engine:
         """The engine of that name. One that came back with other sizes changes its cohort."""
-        key = CohortKey.of(report)
         engine = self._engines.get(name)
         if engine is not None and engine.cohort.key == key:
             return engine
         if key not in self._cohorts:
-            step_ms = report.facts.step_ms
-            self._cohorts[key] = Cohort(key, StepTimes(step_ms=step_ms) if step_ms else self._prior)
+            self._cohorts[key] = Cohort(key, StepTimes(step_ms=facts.step_ms) if facts.step_ms else self._prior)
         cohort = self._cohorts[key]
         if engine is None:
             engine = self._engines[name] = _Engine(cohort, ReportedTotals(), 0.0)

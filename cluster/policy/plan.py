@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cluster.messages.directive import DepthTable
+from cluster.messages.hello import ServingFacts
 from cluster.messages.report import EngineReport
 
 
@@ -19,14 +20,18 @@ class Plan:
     explores: bool = False  # whether the table departs from the best known one in order to learn
 
 
+class ReportingEngine(NamedTuple):
+    """What is known of an engine that serves."""
+
+    facts: ServingFacts
+    report: EngineReport  # its newest
+
+
 class Policy(Protocol):
     """Decides for the whole fleet at once, from what it reported."""
 
-    def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
-        """Return a plan for every engine in `reports`.
-
-        `reports` holds the newest report of each engine that answered; `now` is a monotonic clock in seconds.
-        """
+    def decide(self, reporting: Mapping[str, ReportingEngine], now: float) -> dict[str, Plan]:
+        """Return a plan for every engine in `reporting`. `now` is a monotonic clock in seconds."""
         ...
 
 
@@ -37,8 +42,8 @@ class FixedDepthPolicy:
         self._table = table
         self._reason = reason
 
-    def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
-        return {name: Plan(clamp(self._table, report.candidate_depths), self._reason) for name, report in reports.items()}
+    def decide(self, reporting: Mapping[str, ReportingEngine], now: float) -> dict[str, Plan]:
+        return {name: Plan(clamp(self._table, facts.candidate_depths), self._reason) for name, (facts, _) in reporting.items()}
 
 
 def clamp(table: DepthTable, candidates: tuple[int, ...]) -> DepthTable:

@@ -43,7 +43,7 @@ class _Engine:
 
     @property
     def max_running(self) -> int:
-        return self.snapshot.load.max_running if self.snapshot.load else 1
+        return self.snapshot.max_running or 1
 
     @property
     def requests(self) -> int:
@@ -86,12 +86,12 @@ class Router:
         self._engines: dict[str, _Engine] = {}
         self._random = random.Random(seed)
 
-    def observe(self, serving: Sequence[EngineSnapshot], asked_at: float) -> None:
-        """Take in the engines of a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+    def observe(self, serving: Sequence[EngineSnapshot], built_at: float) -> None:
+        """Take in the engines of a snapshot that was built at `built_at` or later, in seconds of `time.monotonic`."""
         for engine in self._engines.values():
             engine.serving = False
         for snapshot in serving:
-            reported_at = asked_at - (snapshot.report_age_s or 0.0)
+            reported_at = built_at - (snapshot.report_age_s or 0.0)
             engine = self._engines.setdefault(snapshot.actor, _Engine(snapshot, reported_at))
             engine.snapshot, engine.reported_at, engine.serving = snapshot, reported_at, True
             engine.forget(reported_at)

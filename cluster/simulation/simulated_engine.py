@@ -9,8 +9,9 @@ from math import ceil
 import numpy as np
 
 from cluster.messages.directive import Applied, DepthTable
+from cluster.messages.hello import ServingFacts
 from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
-from cluster.policy.plan import Plan
+from cluster.policy.plan import Plan, ReportingEngine
 from cluster.simulation.run import Run
 from cluster.simulation.world import World
 
@@ -44,7 +45,9 @@ class SimulatedEngine:
     counts: dict[tuple[int, int], _Count] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.depths = self.world.scenario.truth.depths
+        scenario = self.world.scenario
+        self.depths = scenario.truth.depths
+        self.facts = ServingFacts(incarnation=1, candidate_depths=self.depths, batch_sizes=(), max_running=scenario.max_batch)
         self.reached, self.accepted = [0] * max(self.depths), [0] * max(self.depths)
 
     @property
@@ -85,6 +88,10 @@ class SimulatedEngine:
         for (at_phase, depth, batch), steps in fresh.items():
             self._count(at_phase, depth, batch, steps)
 
+    def reporting(self) -> ReportingEngine:
+        """What a policy knows of it now."""
+        return ReportingEngine(self.facts, self.report())
+
     def report(self) -> EngineReport:
         """Its counters, as the real engine reports them."""
         steps = tuple(count.steps for count in self.counts.values())
@@ -93,10 +100,8 @@ class SimulatedEngine:
             incarnation=1,
             accepted=True,
             applied=Applied(source="controller" if self.sequence else "start", sequence=self.sequence, table=self.table),
-            load=Load(running=self.batch, waiting=0, max_running=self.world.scenario.max_batch, kv_usage=0.0),
+            load=Load(running=self.batch, waiting=0, kv_usage=0.0),
             depth=self.depth or 0,
-            candidate_depths=self.depths,
-            batch_sizes=(),
             acceptance=Acceptance(reached=tuple(self.reached), accepted=tuple(self.accepted)),
             steps=StepCounts(
                 depth=tuple(depth for depth, _ in self.counts),

@@ -25,17 +25,17 @@ def simulate(scenario: Scenario, policy: Policy) -> Iterator[Run]:
     world = World(scenario)
     seeds = np.random.SeedSequence(scenario.seed).spawn(scenario.engines)
     engines = [SimulatedEngine(world, i, np.random.default_rng(seed)) for i, seed in enumerate(seeds)]
-    reports = {engine.name: engine.report() for engine in engines}
+    reporting = {engine.name: engine.reporting() for engine in engines}
     tick_s = scenario.tick_ms / 1e3
     tick = 0
     while engines:
-        plans = policy.decide(reports, tick * tick_s)
+        plans = policy.decide(reporting, tick * tick_s)
         for engine in engines:
             engine.put_in_force(plans[engine.name])
-            reports[engine.name] = engine.report()
+            reporting[engine.name] = engine.reporting()
         tick += 1
         for engine in engines:
             yield from engine.advance(tick * tick_s)
         if any(engine.done for engine in engines):
             engines = [engine for engine in engines if not engine.done]
-            reports = {engine.name: reports[engine.name] for engine in engines}
+            reporting = {engine.name: reporting[engine.name] for engine in engines}

@@ -9,6 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from cluster.messages import errors
+from cluster.messages.engine_calls import EngineCalls
 from cluster.messages.request_socket import Address
 from cluster.routing.snapshot import EngineSnapshot
 from serve_app.relay.engine_request import EngineLostError
@@ -41,8 +42,8 @@ class Addresses:
 
 async def _ask(engine: EngineSnapshot, namespace: str) -> Address:
     try:
-        actor = await asyncio.to_thread(ray.get_actor, engine.actor, namespace)
-        address: Address | None = await actor.address.remote()
+        actor: EngineCalls = await asyncio.to_thread(ray.get_actor, engine.actor, namespace)
+        address = (await actor.hello.remote()).address
     except (ValueError, RayError) as error:  # ValueError: there is no such actor
         raise EngineLostError(errors.engine_lost(engine.name)) from error
     if address is None:

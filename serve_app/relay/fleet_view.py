@@ -16,7 +16,7 @@ from cluster.messages.errors import ApiError
 from cluster.routing.admission_queue import AdmissionQueue, QueueFullError
 from cluster.routing.routed_request import RoutedRequest
 from cluster.routing.router import Router, Slot
-from cluster.routing.snapshot import Snapshot
+from cluster.routing.snapshot import PackedSnapshot, Snapshot
 from serve_app.error_responses import RequestError
 from serve_app.ingress_settings import IngressSettings
 from serve_app.relay.addresses import Addresses
@@ -53,16 +53,17 @@ class FleetView:
         while True:
             asked_at = time.monotonic()
             try:
-                self.update(await self._controller.snapshot.remote(), asked_at)
+                packed: PackedSnapshot = await self._controller.snapshot.remote()
+                self.update(packed.unpack(), asked_at - packed.age_s)
             except NO_CONTROLLER as error:
                 _LOG.warning("no snapshot from the controller: %s", error)
             self._metrics.observe(self._router.in_flight, len(self._queue))
             await asyncio.sleep(SYNC_EVERY_S)
 
-    def update(self, snapshot: Snapshot, asked_at: float) -> None:
-        """Use a snapshot that was asked for at `asked_at`, in seconds of `time.monotonic`."""
+    def update(self, snapshot: Snapshot, built_at: float) -> None:
+        """Use a snapshot that was built at `built_at` or later, in seconds of `time.monotonic`."""
         self._snapshot = snapshot
-        self._router.observe(snapshot.serving, asked_at)
+        self._router.observe(snapshot.serving, built_at)
         self.addresses.keep({engine.actor for engine in snapshot.engines})
         self._queue.advance()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.messages.directive import Applied, DepthTable, Directive
+from cluster.messages.hello import ServingFacts
 from cluster.messages.report import Acceptance, EngineReport, Load, RankState, StepCounts
 from cluster.messages.spec import EngineSpec
+from cluster.policy.plan import ReportingEngine
 from cluster.routing.routed_request import RoutedRequest
 
 
@@ -29,16 +31,19 @@ def steps(*rows: tuple[int, int, int, int, float]) -> StepCounts:
     return StepCounts(depth=depth, batch=batch, count=count, timed=timed, seconds=seconds)
 
 
+def facts(**fields: Any) -> ServingFacts:
+    sizes = {"candidate_depths": (0, 1, 3), "batch_sizes": (1, 2, 4, 8), "max_running": 48}
+    return ServingFacts(**{"incarnation": 1, **sizes, **fields})
+
+
 def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
     values: dict[str, Any] = {
         "engine": engine,
         "incarnation": 1,
         "accepted": True,
         "applied": Applied(source="controller", table=table()),
-        "load": Load(running=0, waiting=0, max_running=48, kv_usage=0.0),
+        "load": Load(running=0, waiting=0, kv_usage=0.0),
         "depth": 3,
-        "candidate_depths": (0, 1, 3),
-        "batch_sizes": (1, 2, 4, 8),
         "acceptance": Acceptance(reached=(0, 0, 0), accepted=(0, 0, 0)),
         "steps": steps((3, 1, 0, 0, 0.0)),
         "tokens": 0,
@@ -52,3 +57,7 @@ def report(engine: str = "engine-0", **fields: Any) -> EngineReport:
 def routed(samples: int = 1, affinity: bytes | None = None) -> RoutedRequest:
     """A request for the router alone: it has no deadline, since that would need an event loop."""
     return RoutedRequest("completions", b"", samples, affinity, deadline=None)  # type: ignore[arg-type]
+
+
+def reporting(engine: str = "engine-0", known: ServingFacts | None = None, **fields: Any) -> ReportingEngine:
+    return ReportingEngine(known or facts(), report(engine, **fields))

@@ -11,38 +11,43 @@ from ray.exceptions import ActorDiedError
 
 from cluster.control.controller import Controller
 from cluster.messages.directive import Applied, Directive
+from cluster.messages.hello import EngineHello
 from cluster.messages.report import EngineReport, Load, NotServing
+from cluster.messages.request_socket import Address
 from cluster.messages.settings import ControllerSettings, PolicySettings
 from cluster.messages.spec import EngineSpec
-from cluster.policy.plan import Plan
-from tests.unit.builders import report, spec, table
+from cluster.messages.status import FleetStatus
+from cluster.policy.plan import Plan, ReportingEngine
+from tests.unit.builders import facts, report, spec, table
 
+KEY = "the key of an engine's address"
 Answer = Callable[[Directive], Awaitable[EngineReport | NotServing]]
 
 
 class FakeEngine:
-    """Stands in for an actor handle: `handle.exchange.remote(directive)` and `handle.probe.remote()`."""
+    """Stands in for an actor's handle, `cluster.messages.engine_calls.EngineCalls`."""
 
-    def __init__(self, answer: Answer, probe: Callable[[], Awaitable[None]] | None = None, made_of: Any = None) -> None:
+    def __init__(self, answer: Answer, check_health: Callable[[], Awaitable[None]] | None = None, made_of: Any = None) -> None:
         self.taken: list[Directive] = []
-        self.probes = 0
+        self.checks = self.hellos = 0
         self.exchange = SimpleNamespace(remote=self._exchange)
-        self.probe = SimpleNamespace(remote=self._probe)
-        self.describe = SimpleNamespace(remote=self._describe)
+        self.check_health = SimpleNamespace(remote=self._check_health)
+        self.hello = SimpleNamespace(remote=self._hello)
         self._answer = answer
-        self._answer_probe = probe or asyncio.Event().wait
-        self._made_of = made_of
+        self._answer_check = check_health or asyncio.Event().wait
+        self._made_of = made_of or spec()
 
     def _exchange(self, directive: Directive) -> Awaitable[Any]:
         self.taken.append(directive)
         return self._answer(directive)
 
-    def _probe(self) -> Awaitable[Any]:
-        self.probes += 1
-        return self._answer_probe()
+    def _check_health(self) -> Awaitable[Any]:
+        self.checks += 1
+        return self._answer_check()
 
-    async def _describe(self) -> Any:
-        return self._made_of
+    async def _hello(self) -> EngineHello:
+        self.hellos += 1
+        return EngineHello(spec=self._made_of, facts=facts(), address=Address(host="h", port=1, key=KEY))
 
 
 class FakeFleet:
@@ -84,9 +89,9 @@ class CountingPolicy:
     def configure(self, settings: PolicySettings) -> None:
         self.settings = settings
 
-    def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
-        self.seen.append(sorted(reports))
-        return {name: Plan(table({1: 1}), "measured") for name in reports}
+    def decide(self, reporting: Mapping[str, ReportingEngine], now: float) -> dict[str, Plan]:
+        self.seen.append(sorted(reporting))
+        return {name: Plan(table({1: 1}), "measured") for name in reporting}
 
 
 async def prompt(directive: Directive) -> EngineReport:
@@ -130,6 +135,14 @@ def run(
         return controller
 
     return asyncio.run(main())
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """Wait for a condition, with a generous limit."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
 
 
 FAST = ControllerSettings(tick_s=0.02, deadline_s=0.1)
@@ -181,12 +194,11 @@ def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
         engine = FakeEngine(prompt)
         controller = Controller(FakeFleet({"a-0": engine}), "tiny", CountingPolicy())  # type: ignore[arg-type]
         controller.configure(ControllerSettings(tick_s=10))
-        running = asyncio.create_task(controller.run())
-        await asyncio.sleep(0.3)
-        controller.set_mode("auto")
-        await asyncio.sleep(0.3)
-        controller.set_mode("off")
-        await asyncio.sleep(0.3)
+        running = asyncio.create_task(controller._reconcile_for_ever())  # and no tick
+        await eventually(lambda: states(controller) == {"a-0": "serving"})
+        for mode, directives in [("auto", 2), ("off", 3)]:
+            controller.set_mode(mode)
+            await eventually(lambda wanted=directives: len(engine.taken) == wanted)
         running.cancel()
         return engine.taken
 
@@ -214,7 +226,7 @@ def test_knobs_reach_the_policy() -> None:
     assert policy.settings == knobs
 
 
-LIVELY = FAST.model_copy(update={"probe_after_s": 0.1, "hung_after_s": 0.3})
+LIVELY = FAST.model_copy(update={"health_check_after_s": 0.1, "hung_after_s": 0.3})
 
 
 def details(controller: Controller) -> list[str]:
@@ -239,8 +251,8 @@ def test_a_dead_engine_is_created_anew_and_the_waits_grow() -> None:
 def test_an_idle_engine_is_asked_for_a_token_and_lives_on() -> None:
     engine = FakeEngine(prompt, idle_token)
     fleet = FakeFleet({"a-0": engine})
-    controller = run(fleet, LIVELY, lambda _: engine.probes > 5)
-    assert engine.probes > 5
+    controller = run(fleet, LIVELY, lambda _: engine.checks > 5)
+    assert engine.checks > 5
     assert states(controller) == {"a-0": "serving"}
     assert not fleet.killed
 
@@ -252,13 +264,13 @@ def test_an_engine_that_yields_tokens_is_not_asked_for_one() -> None:
     engine = FakeEngine(busy)
     run(FakeFleet({"a-0": engine}), LIVELY, lambda _: len(engine.taken) > 50)
     assert len(engine.taken) > 50
-    assert engine.probes == 0
+    assert engine.checks == 0
 
 
 def test_an_engine_that_answers_but_generates_nothing_is_replaced() -> None:
     stuck, healthy = FakeEngine(prompt), FakeEngine(prompt, idle_token)
     fleet = FakeFleet({"a-0": [stuck, healthy]})
-    controller = run(fleet, LIVELY, lambda c: healthy.probes > 1)
+    controller = run(fleet, LIVELY, lambda c: healthy.checks > 1)
     assert [why for why in fleet.killed.values() if "hung: no token for" in why]
     assert states(controller) == {"a-0": "serving"}
 
@@ -269,7 +281,7 @@ def test_an_engine_that_answers_no_more_is_replaced() -> None:
 
     healthy = FakeEngine(prompt, idle_token)
     fleet = FakeFleet({"a-0": [FakeEngine(once), healthy]})
-    controller = run(fleet, LIVELY, lambda c: healthy.probes > 1)
+    controller = run(fleet, LIVELY, lambda c: healthy.checks > 1)
     assert states(controller) == {"a-0": "serving"}
     assert len(fleet.killed) == 1
 
@@ -300,7 +312,7 @@ def test_an_engine_that_failed_to_start_is_removed_and_says_why() -> None:
 def test_the_next_controller_adopts_and_drains_what_is_not_wanted() -> None:
     def loaded(running: int) -> Answer:
         async def answer(directive: Directive) -> EngineReport:
-            return report(load=Load(running=running, waiting=0, max_running=8, kv_usage=0))
+            return report(load=Load(running=running, waiting=0, kv_usage=0))
 
         return answer
 
@@ -349,11 +361,79 @@ def test_a_fleet_is_resized_while_it_runs() -> None:
         running = asyncio.create_task(controller.run())
         for counts, wanted in [({}, ["a-0", "b-0"]), ({"b-0": 0}, ["a-0"]), ({"a-0": 0}, ["b-0"])]:
             controller.configure(FAST.model_copy(update={"engines": counts}))
-            for _ in range(200):
-                await asyncio.sleep(0.01)
-                if list(states(controller)) == wanted and set(states(controller).values()) == {"serving"}:
-                    break
-            assert states(controller) == dict.fromkeys(wanted, "serving")
+            await eventually(lambda wanted=wanted: states(controller) == dict.fromkeys(wanted, "serving"))
+        running.cancel()
+
+    asyncio.run(main())
+
+
+def test_what_never_changes_is_asked_for_once_and_its_key_is_not_shown() -> None:
+    engine = FakeEngine(prompt)
+    controller = run({"a-0": engine}, FAST, lambda _: len(engine.taken) > 5)
+    assert engine.hellos == 1
+    (status,) = controller.status().engines
+    assert status.facts == facts()
+    assert KEY not in controller.status().model_dump_json()
+    assert KEY.encode() not in controller.snapshot().content
+
+
+class BuildCount:
+    """Counts how often a controller puts its status together."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.builds = 0
+        build = Controller._build_status
+
+        def counted(controller: Controller) -> FleetStatus:
+            self.builds += 1
+            return build(controller)
+
+        monkeypatch.setattr(Controller, "_build_status", counted)
+
+
+def test_status_and_snapshot_are_built_once_a_tick_however_often_they_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = BuildCount(monkeypatch)
+    controller = Controller(FakeFleet({"a-0": FakeEngine(prompt)}), "tiny", CountingPolicy())  # type: ignore[arg-type]
+    controller.configure(FAST)
+    for tick in range(1, 4):
+        controller.tick()
+        contents = {id(controller.snapshot().content) for _ in range(8)}
+        assert [controller.status().mode for _ in range(8)] == ["auto"] * 8
+        assert count.builds == tick
+        assert len(contents) == 1
+
+
+def test_a_change_is_in_the_next_status_and_the_age_grows_meanwhile() -> None:
+    controller = Controller(FakeFleet({"a-0": FakeEngine(prompt)}), "tiny", CountingPolicy())  # type: ignore[arg-type]
+    controller.configure(FAST)
+    controller.tick()
+    first, second = controller.status(), controller.snapshot()
+    assert 0 <= first.age_s <= second.age_s
+    controller.set_mode("off")
+    assert controller.status().mode == "off"
+    controller.refuse("no such group")
+    assert controller.status().refused == "no such group"
+    controller.configure(FAST)
+    assert controller.status().refused == ""
+
+
+def test_a_change_of_state_is_in_the_next_snapshot_without_a_tick() -> None:
+    dead = asyncio.Event()
+
+    async def until_dead(directive: Directive) -> EngineReport:
+        if dead.is_set():
+            raise ActorDiedError
+        return report()
+
+    async def main() -> None:
+        fleet = FakeFleet({"a-0": FakeEngine(until_dead, idle_token)})
+        controller = Controller(fleet, "tiny", CountingPolicy())  # type: ignore[arg-type]
+        controller.configure(ControllerSettings())
+        running = asyncio.create_task(controller._reconcile_for_ever())  # and no tick
+        await eventually(lambda: len(controller.snapshot().unpack().serving) == 1)
+        dead.set()
+        fleet.actors.clear()
+        await eventually(lambda: not controller.snapshot().unpack().serving)
         running.cancel()
 
     asyncio.run(main())

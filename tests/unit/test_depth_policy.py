@@ -12,21 +12,21 @@ from pydantic import ValidationError
 
 from cluster.messages.directive import DepthTable
 from cluster.messages.profile import Profile, StepTimes, packaged
-from cluster.messages.report import Acceptance, EngineFacts, EngineReport
+from cluster.messages.report import Acceptance
 from cluster.messages.settings import PolicySettings
 from cluster.policy.depth_policy import MeasuredDepthPolicy
-from cluster.policy.plan import Plan
+from cluster.policy.plan import Plan, ReportingEngine
 from cluster.simulation.evaluation import evaluate
 from cluster.simulation.scenario import Scenario
 from cluster.simulation.simulator import simulate
-from tests.unit.builders import report, steps
+from tests.unit.builders import facts, reporting, steps
 
 H200 = Profile.load("h200_llama8b_eagle3")
 candidates = st.sets(st.integers(0, 16), min_size=1, max_size=6).map(sorted)
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[dict[str, EngineReport]]:
+def fleets(draw: st.DrawFn) -> list[dict[str, ReportingEngine]]:
     """A few ticks of reports of up to three engines whose counters do as they like, as long as they grow."""
     depths = draw(candidates)
     names = draw(st.lists(st.sampled_from(["a-0", "a-1", "b-0"]), min_size=1, max_size=3, unique=True))
@@ -39,12 +39,11 @@ def fleets(draw: st.DrawFn) -> list[dict[str, EngineReport]]:
             counts[name] = [c + g for c, g in zip(counts[name], grow, strict=True)]
             reached, accepted, count, ms = counts[name]
             positions = max(1, depths[-1])
-            reports[name] = report(
+            reports[name] = reporting(
                 name,
-                candidate_depths=tuple(depths),
+                facts(candidate_depths=tuple(depths), batch_sizes=()),
                 acceptance=Acceptance(reached=(reached,) * positions, accepted=(min(accepted, reached),) * positions),
                 steps=steps((depths[-1], draw(st.sampled_from([1, 8, 64])), count, count, ms / 1e3)),
-                batch_sizes=(),
             )
         ticks.append(reports)
     return ticks
@@ -52,14 +51,14 @@ def fleets(draw: st.DrawFn) -> list[dict[str, EngineReport]]:
 
 @given(fleets(), st.booleans())
 @settings(max_examples=40)
-def test_every_table_is_whole_and_holds_candidates_only(ticks: list[dict[str, EngineReport]], with_prior: bool) -> None:
+def test_every_table_is_whole_and_holds_candidates_only(ticks: list[dict[str, ReportingEngine]], with_prior: bool) -> None:
     policy = MeasuredDepthPolicy(prior=H200 if with_prior else None)
     for tick, reports in enumerate(ticks):
         plans = policy.decide(reports, tick * 0.2)
         assert plans.keys() == reports.keys()
         for name, plan in plans.items():
             assert 1 in plan.table.depth_by_batch
-            assert {plan.table.depth(batch) for batch in (1, 7, 64, 1000)} <= set(reports[name].candidate_depths)
+            assert {plan.table.depth(batch) for batch in (1, 7, 64, 1000)} <= set(reports[name].facts.candidate_depths)
             assert plan.reason
             assert "\n" not in plan.reason
 
@@ -72,7 +71,7 @@ class PlanRecorder:
         self.explored = 0
         self.last = Plan(DepthTable(enabled=False), "")
 
-    def decide(self, reports: Mapping[str, EngineReport], now: float) -> dict[str, Plan]:
+    def decide(self, reports: Mapping[str, ReportingEngine], now: float) -> dict[str, Plan]:
         plans = self.policy.decide(reports, now)
         self.explored += sum(plan.explores for plan in plans.values())
         self.last = next((plan for plan in plans.values() if not plan.explores), self.last)
@@ -119,8 +118,8 @@ def test_with_no_share_for_it_nothing_is_explored() -> None:
 
 def test_an_engine_that_comes_back_with_other_depths_gets_a_table_of_those() -> None:
     policy = MeasuredDepthPolicy(prior=H200)
-    policy.decide({"a-0": report("a-0", candidate_depths=(0, 1, 3))}, 0.0)
-    plans = policy.decide({"a-0": report("a-0", incarnation=2, candidate_depths=(2, 5))}, 0.2)
+    policy.decide({"a-0": reporting("a-0", facts(candidate_depths=(0, 1, 3)))}, 0.0)
+    plans = policy.decide({"a-0": reporting("a-0", facts(incarnation=2, candidate_depths=(2, 5)), incarnation=2)}, 0.2)
     assert set(plans["a-0"].table.depth_by_batch.values()) <= {2, 5}
 
 
@@ -136,7 +135,7 @@ def test_an_unknown_profile_is_named() -> None:
 
 
 def test_step_times_that_an_engine_knows_are_its_prior() -> None:
-    told, silent = report("a-0", facts=EngineFacts(step_ms={0: {1: 10}, 3: {1: 11}})), report("b-0")
+    told, silent = reporting("a-0", facts(step_ms={0: {1: 10}, 3: {1: 11}})), reporting("b-0")
     plans = MeasuredDepthPolicy(prior=StepTimes(step_ms={0: {1: 10}, 3: {1: 1000}})).decide({"a-0": told, "b-0": silent}, 0.0)
     assert plans["a-0"].table.depth(1) == 3
     assert plans["b-0"].table.depth(1) == 0

@@ -5,7 +5,7 @@ from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.report import Acceptance, EngineReport, StepCounts
 from cluster.messages.settings import ControllerSettings
 from cluster.policy.plan import FixedDepthPolicy, clamp
-from tests.unit.builders import directive, report, steps, table
+from tests.unit.builders import directive, facts, report, reporting, steps, table
 
 
 @pytest.mark.parametrize(("batch", "depth"), [(1, 3), (8, 3), (9, 1), (32, 1), (33, 0), (10_000, 0)])
@@ -47,8 +47,8 @@ def test_clamp_takes_the_deepest_candidate_that_is_not_deeper() -> None:
 
 
 def test_fixed_policy_fits_each_engine() -> None:
-    reports = {"a": report("a"), "b": report("b", candidate_depths=(0, 5))}
-    plans = FixedDepthPolicy(table({1: 5}), "why").decide(reports, now=0.0)
+    engines = {"a": reporting("a"), "b": reporting("b", facts(candidate_depths=(0, 5)))}
+    plans = FixedDepthPolicy(table({1: 5}), "why").decide(engines, now=0.0)
     assert {name: plan.table.depth(1) for name, plan in plans.items()} == {"a": 3, "b": 5}
     assert plans["a"].reason == "why"
 
@@ -64,3 +64,10 @@ def test_fixed_policy_fits_each_engine() -> None:
 )
 def test_mode_says_which_table_is_fixed(settings: ControllerSettings, expected: DepthTable | None) -> None:
     assert settings.table() == expected
+
+
+@pytest.mark.parametrize("name", ["health_check_after_s", "probe_after_s"])
+def test_the_health_check_is_set_by_its_name_or_its_former_one(name: str) -> None:
+    assert ControllerSettings.model_validate({name: 7}).health_check_after_s == 7
+    with pytest.raises(ValidationError, match=name):
+        ControllerSettings.model_validate({name: 0})

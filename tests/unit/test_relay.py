@@ -16,6 +16,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from cluster.messages import request_socket
 from cluster.messages.answer import EVENT_STREAM, ResponseHead
 from cluster.messages.errors import ApiError
+from cluster.messages.hello import EngineHello
 from cluster.messages.report import Load
 from cluster.messages.request_socket import Address
 from cluster.routing.deadline import Deadline
@@ -26,6 +27,7 @@ from serve_app.relay import addresses, sse
 from serve_app.relay import relay as relay_module
 from serve_app.relay.fleet_view import FleetView
 from serve_app.relay.relay import Relay
+from tests.unit.builders import spec
 
 PLAIN = json.dumps({"model": "tiny", "prompt": "a"}).encode()
 STREAM = json.dumps({"model": "tiny", "prompt": "a", "stream": True}).encode()
@@ -43,7 +45,7 @@ class Engine:
         self.scripts = list(scripts)
         self.asked = 0
         self._left = asyncio.Event()
-        self.address = SimpleNamespace(remote=self._address)
+        self.hello = SimpleNamespace(remote=self._hello)
         self._unavailable = unavailable
 
     async def was_asked(self) -> None:
@@ -55,12 +57,13 @@ class Engine:
         """Whether the connection of a request ended before its answer."""
         return await asyncio.wait_for(self._left.wait(), 60)
 
-    async def _address(self) -> Address:
+    async def _hello(self) -> EngineHello:
         if self._unavailable:
             self.asked += 1
             raise self._unavailable
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return Address(host="127.0.0.1", port=self._server.sockets[0].getsockname()[1], key=KEY)
+        address = Address(host="127.0.0.1", port=self._server.sockets[0].getsockname()[1], key=KEY)
+        return EngineHello(spec=spec(), address=address)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_socket.read_request(reader, KEY)
@@ -81,8 +84,8 @@ class Engine:
 
 
 def serving(name: str, running: int = 0, max_running: int = 8) -> EngineSnapshot:
-    load = Load(running=running, waiting=0, max_running=max_running, kv_usage=0.0)
-    return EngineSnapshot(name=name, actor=name, state="serving", load=load, report_age_s=0.0)
+    load = Load(running=running, waiting=0, kv_usage=0.0)
+    return EngineSnapshot(name=name, actor=name, state="serving", max_running=max_running, load=load, report_age_s=0.0)
 
 
 def fleet(*engines: EngineSnapshot) -> Snapshot:

@@ -12,8 +12,8 @@ from tests.unit.builders import routed
 
 
 def engine(actor: str, running: int = 0, waiting: int = 0, max_running: int = 8, age_s: float = 0.0) -> EngineSnapshot:
-    load = Load(running=running, waiting=waiting, max_running=max_running, kv_usage=0.0)
-    return EngineSnapshot(name=actor, actor=actor, state="serving", load=load, report_age_s=age_s)
+    load = Load(running=running, waiting=waiting, kv_usage=0.0)
+    return EngineSnapshot(name=actor, actor=actor, state="serving", max_running=max_running, load=load, report_age_s=age_s)
 
 
 def router(*engines: EngineSnapshot) -> Router:

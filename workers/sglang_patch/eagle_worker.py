@@ -20,7 +20,7 @@ from sglang.srt.speculative.eagle_info import EagleVerifyInput
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cluster.messages.directive import DepthTable
-from cluster.messages.report import EngineFacts
+from cluster.messages.hello import EngineFacts
 from workers.sglang_patch import cuda_graphs, start_progress
 from workers.sglang_patch.depth_lookup import DepthLookup, decode
 from workers.sglang_patch.draft_worker import DeferringDraftWorker

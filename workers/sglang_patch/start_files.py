@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cluster.messages.hello import EngineFacts
 from cluster.messages.profile import StepTimes
-from cluster.messages.report import EngineFacts
 
 
 def put_known(folder: Path, known: StepTimes | None) -> None:
