@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import httpx
 import psutil
 import ray
-from ray._private.state import actors
 
+from cluster.control.ray_internals import pids, replica_prefix
 from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.report import EngineReport
 from cluster.messages.status import EngineStatus, FleetStatus
@@ -24,9 +24,7 @@ MARK = "SPECFLEET_CHAOS"
 Whole = Callable[[FleetStatus], bool]
 
 
-def pids(name: str) -> list[int]:
-    """Processes of the living actors whose name begins so."""
-    return [a["Pid"] for a in actors().values() if (a["Name"] or "").startswith(name) and a["State"] == "ALIVE"]
+CONTROLLER, INGRESS = replica_prefix("specfleet", "Controller"), replica_prefix("specfleet", "Ingress")
 
 
 def marked() -> dict[int, str]:
@@ -80,7 +78,7 @@ def _to_engine(sent: signal.Signals, process: Callable[[str], int]) -> Callable[
 
 async def _kill_controller(victim: EngineStatus, client: httpx.AsyncClient) -> Whole:
     before = await status(client)
-    (pid,) = pids("SERVE_REPLICA::specfleet#Controller#")
+    (pid,) = pids(CONTROLLER)
     os.kill(pid, signal.SIGKILL)
     return _adopted(before)
 
@@ -98,12 +96,12 @@ def _adopted(before: FleetStatus) -> Whole:
 
 
 async def _kill_ingress(victim: EngineStatus, client: httpx.AsyncClient) -> Whole:
-    replicas = pids("SERVE_REPLICA::specfleet#Ingress#")
+    replicas = pids(INGRESS)
     assert len(replicas) == 2
     os.kill(replicas[0], signal.SIGKILL)
 
     def whole(fleet: FleetStatus) -> bool:
-        now = pids("SERVE_REPLICA::specfleet#Ingress#")
+        now = pids(INGRESS)
         return len(fleet.serving) == 2 and len(now) == 2 and replicas[0] not in now
 
     return whole
@@ -112,7 +110,7 @@ async def _kill_ingress(victim: EngineStatus, client: httpx.AsyncClient) -> Whol
 async def _drop_the_lease(victim: EngineStatus, client: httpx.AsyncClient) -> Whole:
     """Stop the controller for longer than the lease, and see the fallback in force."""
     before = await status(client)
-    (pid,) = pids("SERVE_REPLICA::specfleet#Controller#")
+    (pid,) = pids(CONTROLLER)
     os.kill(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(4.0)
