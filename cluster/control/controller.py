@@ -66,13 +66,8 @@ class Controller:
         Raises:
             ValueError: if they name a group of engines that does not exist; then the settings before stay.
         """
-        self._wanted = self._fleet.wanted(settings.engines)
-        self._settings = settings
-        self._measured.configure(settings.policy)
-        table = settings.table()
-        self._policy = self._measured if table is None else FixedDepthPolicy(table, _why_fixed(settings))
+        self._put_in_force(settings)
         self._refused = ""
-        self._decide()
 
     def refuse(self, why: str) -> None:
         """Let the status say why new settings were not put in force."""
@@ -81,7 +76,7 @@ class Controller:
 
     def set_mode(self, mode: Mode) -> None:
         """Change the mode alone. It holds until the next `configure` or the controller's end."""
-        self.configure(self._settings.model_copy(update={"mode": mode}))
+        self._put_in_force(self._settings.model_copy(update={"mode": mode}))
 
     async def run(self) -> None:
         """Keep the fleet whole and directed, for ever. Raises only what is a bug."""
@@ -91,6 +86,12 @@ class Controller:
         finally:
             for task in (*loops, *self._following.values()):
                 task.cancel()
+
+    def tick(self) -> None:
+        """Decide for every engine, and publish what is known of all of them."""
+        self._decide()
+        for engine in self.status().engines:
+            self._metrics.observe(engine)
 
     def status(self) -> FleetStatus:
         """All that is known of the fleet, as of the last tick or change."""
@@ -102,11 +103,13 @@ class Controller:
 
     # -- directives --
 
-    def tick(self) -> None:
-        """Decide for every engine, and publish what is known of all of them."""
+    def _put_in_force(self, settings: ControllerSettings) -> None:
+        self._wanted = self._fleet.wanted(settings.engines)
+        self._settings = settings
+        self._measured.configure(settings.policy)
+        table = settings.table()
+        self._policy = self._measured if table is None else FixedDepthPolicy(table, _why_fixed(settings))
         self._decide()
-        for engine in self.status().engines:
-            self._metrics.observe(engine)
 
     async def _decide_for_ever(self) -> None:
         while True:

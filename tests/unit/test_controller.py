@@ -412,6 +412,7 @@ def test_a_change_is_in_the_next_status_and_the_age_grows_meanwhile() -> None:
     controller.set_mode("off")
     assert controller.status().mode == "off"
     controller.refuse("no such group")
+    controller.set_mode("on")
     assert controller.status().refused == "no such group"
     controller.configure(FAST)
     assert controller.status().refused == ""
