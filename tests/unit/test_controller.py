@@ -127,7 +127,7 @@ def run(
         controller = Controller(fleet, "tiny", policy or CountingPolicy())  # type: ignore[arg-type]
         controller.configure(settings)
         running = asyncio.create_task(controller.run())
-        for _ in range(1500):
+        for _ in range(6000):
             await asyncio.sleep(0.01)
             if until(controller):
                 break
