@@ -122,7 +122,7 @@ def run(
         controller = Controller(fleet, "tiny", policy or CountingPolicy())  # type: ignore[arg-type]
         controller.configure(settings)
         running = asyncio.create_task(controller.run())
-        for _ in range(1500):
+        for _ in range(6000):
             await asyncio.sleep(0.01)
             if until(controller):
                 break
@@ -180,13 +180,18 @@ def test_a_mode_change_does_not_wait_for_the_next_tick() -> None:
     async def main() -> list[Directive]:
         engine = FakeEngine(prompt)
         controller = Controller(FakeFleet({"a-0": engine}), "tiny", CountingPolicy())  # type: ignore[arg-type]
-        controller.configure(ControllerSettings(tick_s=10))
+        controller.configure(ControllerSettings().model_copy(update={"tick_s": 600.0}))
         running = asyncio.create_task(controller.run())
-        await asyncio.sleep(0.3)
+
+        async def taken(count: int) -> None:
+            while len(engine.taken) < count:
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(taken(1), 60)
         controller.set_mode("auto")
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(taken(2), 60)
         controller.set_mode("off")
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(taken(3), 60)
         running.cancel()
         return engine.taken
 
@@ -349,7 +354,7 @@ def test_a_fleet_is_resized_while_it_runs() -> None:
         running = asyncio.create_task(controller.run())
         for counts, wanted in [({}, ["a-0", "b-0"]), ({"b-0": 0}, ["a-0"]), ({"a-0": 0}, ["b-0"])]:
             controller.configure(FAST.model_copy(update={"engines": counts}))
-            for _ in range(200):
+            for _ in range(6000):
                 await asyncio.sleep(0.01)
                 if list(states(controller)) == wanted and set(states(controller).values()) == {"serving"}:
                     break
