@@ -23,6 +23,7 @@ test-unit: $(INSTALLED)
 
 ## Bounds on time, which a slow or busy machine may miss. Prints the figures.
 bench: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.thousand_engines --bar-ms 100
 	$(BIN)/pytest -s tests/bench
 
 ## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
