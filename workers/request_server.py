@@ -39,7 +39,7 @@ class RequestServer:
         try:
             request_socket.notice_a_lost_host(writer)
             route, body = await asyncio.wait_for(request_socket.read_request(reader, self._key), ASK_TIMEOUT_S)
-        except (request_socket.RefusedError, OSError, EOFError, asyncio.TimeoutError):
+        except (request_socket.RefusedError, OSError, EOFError, TimeoutError):
             writer.close()
             return
         answering = asyncio.create_task(self._answer(writer, route, body))

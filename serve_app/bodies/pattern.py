@@ -6,14 +6,9 @@ Python's own parser reads them. It is private to the standard library, so this m
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
+from re import _parser as regex_parser  # type: ignore[attr-defined]
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    from re import _parser as regex_parser  # type: ignore[attr-defined]
-else:
-    import sre_parse as regex_parser
 
 MAX_CHARS = 512
 MAX_STATES = 1024

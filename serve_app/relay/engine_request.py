@@ -42,7 +42,7 @@ async def ask(engine: str, address: Address, request: RoutedRequest) -> AsyncGen
                 raise EngineLostError(piece)
             first = False
             yield piece
-    except (OSError, EOFError, asyncio.TimeoutError) as error:
+    except (TimeoutError, OSError, EOFError) as error:
         _LOG.warning("engine %s was lost during a request: %r", engine, error)
         raise EngineLostError(errors.engine_lost(engine)) from error
     finally:

@@ -46,7 +46,7 @@ async def until_whole(client: httpx.AsyncClient, whole: Whole, within_s: float) 
             if whole(fleet):
                 return
             seen = [(e.name, e.state, e.detail) for e in fleet.engines]
-        except (httpx.HTTPError, asyncio.TimeoutError, ValueError) as error:  # no controller, no ingress
+        except (TimeoutError, httpx.HTTPError, ValueError) as error:  # no controller, no ingress
             seen = repr(error)[:200]
         await asyncio.sleep(0.1)
     pytest.fail(f"not whole again after {within_s:g} s: {seen}")

@@ -57,7 +57,7 @@ class Traffic:
                 ask = self._stream if number % 2 else self._plain
                 try:
                     outcome, said = await asyncio.wait_for(ask(http, prompt), DEADLINE_S)
-                except (asyncio.TimeoutError, httpx.TimeoutException) as error:
+                except (TimeoutError, httpx.TimeoutException) as error:
                     outcome, said = "hung", f"{type(error).__name__} after {time.monotonic() - began:.0f} s"
                 except httpx.TransportError as error:
                     outcome, said = "no answer", repr(error)

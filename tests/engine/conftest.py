@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +19,12 @@ from typing import Any
 
 import httpx
 import pytest
+import ray
 from ray import serve
 
-from tests.fleet import ROOT, URL, complete, eventually, held_out_prompts, serving
+from cluster.messages.directive import DepthTable, Directive
+from cluster.messages.report import EngineReport
+from tests.fleet import ROOT, URL, complete, eventually, held_out_prompts, serving, status
 
 CONFIG = Path(os.environ.get("SPECFLEET_TEST_CONFIG", ROOT / "tests" / "data" / "cpu-tiny.yaml"))
 
@@ -75,6 +80,30 @@ async def busy(client: httpx.AsyncClient, prompts: list[str], clients: int) -> A
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def leave(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[float, int]:
+    """Ask, and go away while the engine answers. Returns the seconds until no engine had the request any more, and the tokens
+    that it got in all. The engines themselves say so."""
+    fleet = await status(client)
+    actors = [ray.get_actor(e.actor, fleet.namespace) for e in fleet.engines]
+    stale = Directive(incarnation=0, sequence=0, table=DepthTable(), lease_s=1)
+
+    async def engines() -> tuple[int, int]:
+        """Requests that they have, and tokens that they ever yielded."""
+        reports: list[EngineReport] = await asyncio.gather(*(actor.exchange.remote(stale) for actor in actors))
+        return sum(r.load.running + r.load.waiting for r in reports), sum(r.tokens for r in reports)
+
+    _, before = await engines()
+    asking = asyncio.create_task(client.post("/v1/completions", json=body))
+    while not (await engines())[0]:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(random.uniform(0, 0.3))
+    asking.cancel()
+    left = time.monotonic()
+    while (now := await engines())[0]:
+        await asyncio.sleep(0.01)
+    return time.monotonic() - left, now[1] - before
 
 
 async def gather(limit: int, calls: list[Callable[[], Awaitable[str]]]) -> list[str]:

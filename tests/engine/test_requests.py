@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import tempfile
 import time
 import uuid
@@ -18,13 +17,11 @@ import pytest
 import ray
 import yaml
 
-from cluster.messages.directive import DepthTable, Directive
-from cluster.messages.report import EngineReport
 from cluster.messages.status import FleetStatus
-from tests.engine.conftest import CONFIG, deploy
+from tests.engine.conftest import CONFIG, deploy, leave
 from tests.fleet import complete, eventually, status
 
-LONG = {"model": "tiny", "prompt": "def main():", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+LONG: dict[str, Any] = {"model": "tiny", "prompt": "def main():", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
 
 
 @contextmanager
@@ -58,6 +55,11 @@ async def until(
 
 def idle(fleet: FleetStatus) -> bool:
     return all(e.report and not e.report.load.running + e.report.load.waiting for e in fleet.engines)
+
+
+def tokens_of(fleet: FleetStatus) -> int:
+    """Tokens that all engines ever yielded."""
+    return sum(e.report.tokens for e in fleet.engines if e.report)
 
 
 async def cached_share(client: httpx.AsyncClient, documents: list[str], header: Callable[[int], dict[str, str]]) -> float:
@@ -94,9 +96,9 @@ async def test_affinity_finds_what_an_engine_has_cached(client: httpx.AsyncClien
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_deadline_ends_a_request_everywhere(client: httpx.AsyncClient, stream: bool) -> None:
-    began = time.monotonic()
+    before, began = tokens_of(await status(client)), time.monotonic()
     answer = await client.post("/v1/completions", json={**LONG, "stream": stream}, headers={"X-Request-Timeout": "0.7"})
-    assert 0.7 <= time.monotonic() - began < 3
+    assert time.monotonic() - began >= 0.7
     if stream:
         assert answer.status_code == 200
         error = json.loads(answer.text.strip().split("\n\n")[-1].removeprefix("data: "))["error"]
@@ -105,43 +107,21 @@ async def test_a_deadline_ends_a_request_everywhere(client: httpx.AsyncClient, s
         assert answer.status_code == 504
         error = answer.json()["error"]
     assert error["code"] == "deadline_exceeded"
-    await eventually(client, idle, within_s=2)
+    after = tokens_of(await eventually(client, idle))
+    assert after - before < LONG["max_tokens"], "the engine went on to the end of the answer"
 
 
-@pytest.mark.parametrize("timeout", ["soon", "0", "-1", "nan", "inf"])
-async def test_a_wrong_timeout_is_refused(client: httpx.AsyncClient, timeout: str) -> None:
-    answer = await client.post("/v1/completions", json=LONG, headers={"X-Request-Timeout": timeout})
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf"])
+async def test_a_wrong_timeout_is_refused(client: httpx.AsyncClient, value: str) -> None:
+    answer = await client.post("/v1/completions", json=LONG, headers={"X-Request-Timeout": value})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "X-Request-Timeout")
 
 
-async def test_a_client_that_goes_away_is_aborted_within_a_second(client: httpx.AsyncClient, prompts: list[str]) -> None:
-    """Counted from the client's leaving to there being no request in any engine, as the engines themselves say."""
-    fleet = await status(client)
-    actors = [ray.get_actor(e.actor, fleet.namespace) for e in fleet.engines]
-    stale = Directive(incarnation=0, sequence=0, table=DepthTable(), lease_s=1)
-
-    async def in_engines() -> int:
-        reports: list[EngineReport] = await asyncio.gather(*(actor.exchange.remote(stale) for actor in actors))
-        return sum(report.load.running + report.load.waiting for report in reports)
-
-    async def leave(stream: bool, prompt: str) -> float:
-        asking = asyncio.create_task(client.post("/v1/completions", json={**LONG, "prompt": prompt, "stream": stream}))
-        while not await in_engines():
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(random.uniform(0, 0.3))
-        asking.cancel()
-        left = time.monotonic()
-        while await in_engines():
-            await asyncio.sleep(0.01)
-        return time.monotonic() - left
-
+async def test_a_client_that_goes_away_is_aborted(client: httpx.AsyncClient, prompts: list[str]) -> None:
     for stream in (True, False):
-        took = sorted([await leave(stream, prompt) for prompt in prompts[:12]])
-        kind = "streaming" if stream else "plain"
-        print(
-            f"\n{kind} client gone to aborted, {len(took)} times: median {took[len(took) // 2]:.2f} s, longest {took[-1]:.2f} s"
-        )
-        assert took[-1] < 1
+        for prompt in prompts[:12]:
+            _, tokens = await leave(client, {**LONG, "prompt": prompt, "stream": stream})
+            assert tokens < LONG["max_tokens"], "the engine went on to the end of the answer"
 
 
 async def test_a_request_that_ends_before_it_is_under_way_leaves_nothing(client: httpx.AsyncClient) -> None:
@@ -154,7 +134,9 @@ async def test_a_request_that_ends_before_it_is_under_way_leaves_nothing(client:
 
     for numbers in range(0, 120, 8):
         await asyncio.gather(*(give_up(number) for number in range(numbers, numbers + 8)))
-    await eventually(client, idle, within_s=1)
+    before = tokens_of(await status(client))
+    after = tokens_of(await eventually(client, idle))
+    assert after - before < LONG["max_tokens"] / 2, "an engine went on with an answer"
 
 
 async def test_a_full_fleet_answers_429(client: httpx.AsyncClient) -> None:
@@ -177,7 +159,7 @@ async def test_a_full_fleet_answers_429(client: httpx.AsyncClient) -> None:
         if answer.status_code == 429:
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.json()["error"]["code"] == "fleet_full"
-    await eventually(client, idle, within_s=5)
+    await eventually(client, idle)
 
 
 async def test_keys(client: httpx.AsyncClient, tmp_path: Path, fleet: str) -> None:
@@ -213,7 +195,7 @@ async def test_keys(client: httpx.AsyncClient, tmp_path: Path, fleet: str) -> No
 
 
 async def test_a_replica_that_is_stopped_finishes_its_streams(client: httpx.AsyncClient) -> None:
-    whole = await complete(client, LONG["prompt"], max_tokens=1000, ignore_eos=True)  # type: ignore[arg-type]
+    whole = await complete(client, LONG["prompt"], max_tokens=1000, ignore_eos=True)
 
     async def stream() -> str:
         text, done = "", False
@@ -239,4 +221,4 @@ async def test_a_replica_that_is_stopped_finishes_its_streams(client: httpx.Asyn
             if count == 1:
                 break
             await asyncio.sleep(0.2)
-    await complete(client, LONG["prompt"], max_tokens=4)  # type: ignore[arg-type]
+    await complete(client, LONG["prompt"], max_tokens=4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
 
 import httpx
 import ray
@@ -96,27 +95,6 @@ async def test_off_and_on_take_hold_with_requests_in_flight(client: httpx.AsyncC
                 )
 
 
-async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, handle: Any, prompts: list[str]) -> None:
-    """From the controller's sending a new table to its having read back that the engine follows it."""
-
-    async def measure(times: int) -> list[float]:
-        took = []
-        for i in range(times):
-            await handle.set_mode.remote("on" if i % 2 else "off")
-            fleet = await eventually(client, lambda f, on=bool(i % 2): enabled(f, on))  # type: ignore[misc]
-            took += [e.in_force_s for e in fleet.engines if e.in_force_s]
-        return sorted(took)
-
-    idle = await measure(25)
-    async with busy(client, prompts, clients=8):
-        await eventually(client, lambda f: all(e.report and e.report.load.running for e in f.engines))
-        loaded = await measure(25)
-    for name, took in [("idle", idle), ("8 requests", loaded)]:
-        median, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
-        print(f"\nsent to in force, {name}, {len(took)} directives: median {median * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
-        assert p99 < 0.250, name
-
-
 async def test_stale_and_fenced_directives_are_ignored(client: httpx.AsyncClient) -> None:
     fleet = await status(client)
     engine = fleet.engines[0]
@@ -142,8 +120,8 @@ async def test_depth_follows_the_batch(client: httpx.AsyncClient, prompts: list[
         return sum(r.load.running for r in reports) == clients and all(r.depth == table.depth(r.load.running) for r in reports)
 
     async with busy(client, prompts, clients=16):
-        crowded = await eventually(client, lambda f: follows(f, 16), within_s=30)
+        crowded = await eventually(client, lambda f: follows(f, 16))
         assert all(e.report and e.report.depth < table.depth(1) for e in crowded.engines)
     async with busy(client, prompts, clients=len(engines)):
-        quiet = await eventually(client, lambda f: follows(f, len(engines)), within_s=30)
+        quiet = await eventually(client, lambda f: follows(f, len(engines)))
         assert all(e.report and e.report.depth == table.depth(1) for e in quiet.engines)

@@ -8,6 +8,8 @@ unwritten) show that they can fail.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ CASES = ["running before", "prefilled while off", "chunked prefill", "prefix fro
 BAR = 0.97
 # SGLang's own switch for tests: take a request out of the batch, memory or not, every so many forward passes.
 RETRACTING = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "170"}
-SAME_STEP_S = 0.01  # within which the chunks of one step arrive
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,14 @@ async def compare(b: Bench) -> dict[str, Comparison]:
     at, trails = await come_back(b)
     everything = [trail for some in trails.values() for trail in some]
     drafted = min(time for trail in everything if (time := trail.first_drafted(at)) is not None)
-    running = {name: [t for t in some if any(abs(drafted - x) < SAME_STEP_S for x in t.times)] for name, some in trails.items()}
+    # The chunks of one step arrive together, compared with the time that a step takes.
+    same_step_s = statistics.median(b - a for trail in everything for a, b in itertools.pairwise(trail.times)) / 3
+    running = {name: [t for t in some if any(abs(drafted - x) < same_step_s for x in t.times)] for name, some in trails.items()}
     running[CASES[-1]] = [t for some in running.values() for t in some if t.retractions]
     await b.forget()
 
     async def pair(trail: Trail) -> tuple[float, float]:
-        begin = trail.tokens_at(drafted - SAME_STEP_S)
+        begin = trail.tokens_at(drafted - same_step_s)
         twin = await b.generate(trail.prompt + trail.tokens[: begin - 1], 4 * FIRST_STEPS + 8)
         shared = min(len(twin.tokens), len(trail.tokens) - begin + 1)
         assert twin.tokens[:shared] == trail.tokens[begin - 1 :][:shared], "the text depends on the depth"

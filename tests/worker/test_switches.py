@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -25,12 +24,9 @@ def b(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def test_an_engine_measures_its_step_times_at_the_start(b: Bench) -> None:
-    began = time.monotonic()
     b.run(b.engine.profile())
-    took = time.monotonic() - began
     step_ms = b.engine.serving_facts().step_ms
-    print(f"\nmeasured in {took:.1f} s: {json.dumps(step_ms)}")
-    assert took < startup_profile.WITHIN_S + 5
+    print(f"\n{json.dumps(step_ms)}")
     assert set(step_ms) == set(DEPTHS)
     assert all(1 in row for row in step_ms.values())
     assert step_ms[3][1] > step_ms[0][1]
