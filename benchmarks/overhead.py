@@ -38,9 +38,9 @@ from cluster.messages.directive import DepthTable
 from cluster.messages.spec import EngineSpec
 from serve_app.configuration import AppConfig
 from workers.hardware import hardware
-from workers.sglang_patch.depth_lookup import encode
-from workers.sglang_patch.plugin import COUNTERS_ENV
+from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.server_args import sglang_arguments
+from workers.sglang_patch.table_encoding import encode
 
 DEPTH = 3
 DIRECTED = {"mode": "on", "depth_when_on": DEPTH}

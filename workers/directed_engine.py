@@ -24,12 +24,13 @@ from workers import startup_profile
 from workers.lease import Lease
 from workers.report import counted
 from workers.sglang_patch import start_progress
-from workers.sglang_patch.depth_lookup import encode
+from workers.sglang_patch.contract import proof, source
+from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.health_check import Health
 from workers.sglang_patch.openai_routes import OpenAIRoutes
-from workers.sglang_patch.plugin import COUNTERS_ENV
 from workers.sglang_patch.server_args import sglang_arguments
 from workers.sglang_patch.start_files import get_facts, put_known
+from workers.sglang_patch.table_encoding import encode
 from workers.shared_counters import SharedCounters, SharedCountersReader
 
 READ_BACK_S = 10.0
@@ -56,6 +57,7 @@ class DirectedEngine:
             arguments = sglang_arguments(spec, folder)
             known = startup_profile.known(spec)
             put_known(folder, known)
+            source.require_wheel(spec.device)
             start_progress.note("importing SGLang")
             import sglang
 
@@ -65,7 +67,8 @@ class DirectedEngine:
             except (Exception, SystemExit) as error:
                 # SGLang raises no more than that a process ended.
                 raise RuntimeError(start_progress.failure() or str(error)) from error
-            self._ranks = _readers(folder, spec.tensor_parallel)
+            proof.require_proofs(folder, spec.tensor_parallel, spec.device)
+            self._ranks = [SharedCountersReader(folder / f"rank{rank}") for rank in range(spec.tensor_parallel)]
             self._facts = get_facts(folder)
         finally:
             # The counters stay mapped; without a name no file is left behind by an engine that is killed.
@@ -193,13 +196,3 @@ class DirectedEngine:
     def respond(self, route: str, body: bytes) -> AsyncGenerator[Piece, None]:
         """Answer an OpenAI request: a head and then the body, or an error. Closing it or cancelling its task ends the request."""
         return self._routes.respond(route, body)
-
-
-def _readers(folder: Path, ranks: int) -> list[SharedCountersReader]:
-    missing = [rank for rank in range(ranks) if not (folder / f"rank{rank}").exists()]
-    if missing:
-        raise RuntimeError(
-            f"the patch is not in force in tensor-parallel ranks {missing}: SGLang did not load the plugin `specfleet`. "
-            "Is specfleet installed in the Python environment of the engine, and SGLANG_PLUGINS not set to leave it out?"
-        )
-    return [SharedCountersReader(folder / f"rank{rank}") for rank in range(ranks)]

@@ -1,4 +1,4 @@
-"""Which CUDA graphs SGLang captures, and the memory that is left. Imported only inside a scheduler process."""
+"""Batch sizes that SGLang captures CUDA graphs for, and free GPU memory. Imported only inside a scheduler process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
-from sglang.srt.model_executor.runner import get_batch_sizes_to_capture
+from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_sizes_to_capture
 from sglang.srt.runtime_context import get_exec
 from sglang.srt.utils.common import get_available_gpu_memory
 
 
 def sizes(runner: Any) -> list[int]:
-    """Batch sizes that decode graphs are captured for; none where there are no graphs."""
+    """Batch sizes of decode graphs, ascending; empty where there are no graphs."""
     if check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED):
         return []
     return list(get_batch_sizes_to_capture(runner)[0])
@@ -21,7 +21,7 @@ def sizes(runner: Any) -> list[int]:
 
 @contextmanager
 def captured_for(batch_sizes: Sequence[int]) -> Iterator[None]:
-    """Capture for these batch sizes alone; no sizes leave SGLang's own."""
+    """Capture graphs for these batch sizes only. With no sizes, SGLang captures its own."""
     config = get_exec().graph.cuda_graph_config
     if config is None or not batch_sizes:
         yield
@@ -34,5 +34,5 @@ def captured_for(batch_sizes: Sequence[int]) -> Iterator[None]:
 
 
 def free_gib(device: str, gpu: int) -> float:
-    """GPU memory that is free, in GiB; 0 on a CPU, where states take none to speak of."""
+    """Free GPU memory in GiB; 0 on a CPU, where the states of depths take next to none."""
     return float(get_available_gpu_memory(device, gpu)) if device == "cuda" else 0.0

@@ -1,9 +1,9 @@
-"""K and V of a one-layer EAGLE-3 draft, written late and alone.
+"""K and V of a one-layer EAGLE-3 draft, written late and without running the draft.
 
-K and V that the draft stores for a position depend on two things: the embedding of the token that follows and the target's
-hidden states there. Attention, MLP and LM head only matter for what is drafted next. So at depth 0 these inputs are set
-aside, which costs a copy, and K and V of many steps are computed at once, just before something could read or overwrite
-them. One weight read then serves many steps.
+The K and V that the draft stores for a position depend on two things: the embedding of the token that follows, and the target's
+hidden states at that position. Attention, MLP and LM head only matter for what is drafted next. So a step at depth 0 copies
+these inputs and defers the rest. K and V of many steps are computed at once, just before something could read or overwrite
+their slots; the weights are then read once for many steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
 
 CAPACITY = 2048
-"""Tokens set aside at most. Each takes three of the target's hidden states: 48 MB of bfloat16 for Llama 3.1 8B."""
+"""Positions deferred at most. Each takes three of the target's hidden states: 48 MB of bfloat16 for Llama 3.1 8B."""
 
 
 def why_not(runner: Any) -> str | None:
@@ -50,15 +50,15 @@ class DeferredDraftKV:
         self._positions = torch.empty_like(self._tokens)
         self._slots = torch.empty_like(self._tokens)
         self.count = 0
-        """Positions set aside."""
+        """Positions deferred."""
 
     @property
     def room(self) -> int:
-        """Positions that can still be set aside before a write."""
+        """Positions that can still be deferred before a write."""
         return len(self._tokens) - self.count
 
     def add(self, hidden: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
-        """Set n positions aside: hidden [n, 3 * target hidden size], the tokens that follow, and slots of the KV cache, [n].
+        """Defer n positions: hidden [n, 3 * target hidden size]; the tokens that follow, positions and KV cache slots, each [n].
 
         All slots since the last write must differ.
         """
@@ -70,7 +70,7 @@ class DeferredDraftKV:
         self._slots[here].copy_(slots)
 
     def write(self) -> None:
-        """Compute and store K and V of all positions set aside."""
+        """Compute and store K and V of all deferred positions."""
         n, self.count = self.count, 0
         model = self._runner.model.model
         layer = model.layers[0]

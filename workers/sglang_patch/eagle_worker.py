@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sglang.srt.managers.io_struct import SetInternalStateReq, SetInternalStateReqOutput
 from sglang.srt.managers.schedule_batch import ScheduleBatch
-from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative import eagle_worker_v2
 from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, SpecRuntimeState
@@ -22,10 +21,10 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 from cluster.messages.directive import DepthTable
 from cluster.messages.hello import EngineFacts
 from workers.sglang_patch import cuda_graphs, start_progress
-from workers.sglang_patch.depth_lookup import DepthLookup, decode
+from workers.sglang_patch.depth_lookup import DepthLookup
 from workers.sglang_patch.draft_worker import DeferringDraftWorker
+from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.one_node import OneNodeInputs
-from workers.sglang_patch.plugin import COUNTERS_ENV
 from workers.sglang_patch.start_files import get_known, put_facts
 from workers.sglang_patch.step_recorder import StepRecorder
 from workers.shared_counters import SharedCounters
@@ -48,21 +47,21 @@ class DirectedEagleWorker(EAGLEWorkerV2):
                 "SGLang turned speculative_adaptive off for these server_args; its log says why. specfleet needs it"
             )
         depths = self.adaptive_controller.candidate_steps
-        self.policy = DepthLookup(depths, DepthTable(depth_by_batch={1: self.speculative_num_steps}))
-        self.adaptive_controller = AdaptiveController(self, self.policy)
+        self.lookup = DepthLookup(depths, DepthTable(depth_by_batch={1: self.speculative_num_steps}))
+        self.adaptive_controller = AdaptiveController(self, self.lookup)
         self._state_gib: dict[int, float] = {}
         self._one_node = OneNodeInputs(self.device)
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
-        start_progress.note(f"capturing graphs: depth {self.speculative_num_steps}, 1 of {len(self.policy.candidate_steps)}")
+        start_progress.note(f"capturing graphs: depth {self.speculative_num_steps}, 1 of {len(self.lookup.candidate_steps)}")
 
     def init_cuda_graphs(self) -> None:
-        """Build the state of every candidate depth; then the batch sizes are known, and counting can start."""
+        """Build the state of every candidate depth. Then the batch sizes are known, and counting can start."""
         folder = Path(os.environ[COUNTERS_ENV])
-        self.policy.prepare_for(cuda_graphs.sizes(self._target_worker.model_runner), get_known(folder))
+        self.lookup.prepare_for(cuda_graphs.sizes(self._target_worker.model_runner), get_known(folder))
         before = cuda_graphs.free_gib(self.device, self.gpu_id)
-        with cuda_graphs.captured_for(self.policy.graph_sizes_of[self.speculative_num_steps]):
+        with cuda_graphs.captured_for(self.lookup.graph_sizes_of[self.speculative_num_steps]):
             super().init_cuda_graphs()
         taken = before - cuda_graphs.free_gib(self.device, self.gpu_id)
         # What is left over belongs to the first depth, whose state SGLang builds with everything else.
@@ -70,15 +69,15 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         rank = get_parallel().tp_rank
         if rank == 0:
             put_facts(folder, self._facts())
-        sizes = self.policy.graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
-        counters = SharedCounters.create(folder / f"rank{rank}", self.policy.candidate_steps, sizes)
-        self.recorder = StepRecorder(counters, self.policy.padded, self._draft_worker.work)
+        sizes = self.lookup.graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
+        counters = SharedCounters.create(folder / f"rank{rank}", self.lookup.candidate_steps, sizes)
+        self.recorder = StepRecorder(counters, self.lookup.padded, self._draft_worker.work)
 
     def build_adaptive_runtime_state(self, speculative_num_steps: int, *args: Any, **kwargs: Any) -> SpecRuntimeState:
-        number, depths = len(self._state_gib) + 2, len(self.policy.candidate_steps)
+        number, depths = len(self._state_gib) + 2, len(self.lookup.candidate_steps)
         start_progress.note(f"capturing graphs: depth {speculative_num_steps}, {number} of {depths}")
         before = cuda_graphs.free_gib(self.device, self.gpu_id)
-        with cuda_graphs.captured_for(self.policy.graph_sizes_of[speculative_num_steps]):
+        with cuda_graphs.captured_for(self.lookup.graph_sizes_of[speculative_num_steps]):
             state = super().build_adaptive_runtime_state(speculative_num_steps, *args, **kwargs)
         self._state_gib[speculative_num_steps] = before - cuda_graphs.free_gib(self.device, self.gpu_id)
         return state
@@ -87,37 +86,37 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         why_whole = self._draft_worker.why_whole
         return EngineFacts(
             off=f"whole draft-extend: {why_whole}" if why_whole else "K and V alone, put off",
-            graph_sizes=self.policy.graph_sizes_of,
+            graph_sizes=self.lookup.graph_sizes_of,
             state_gib={depth: round(max(0.0, gib), 3) for depth, gib in sorted(self._state_gib.items())},
         )
 
+    def put_table(self, table: DepthTable, revision: int) -> None:
+        """Put a table in force, from the next decode step on.
+
+        Raises:
+            ValueError: if it holds a depth that is no candidate.
+        """
+        self.lookup.put(table, revision)
+        self.recorder.table_in_force(revision)
+
     @property
     def last_shared_read_runner(self) -> Any:
-        """Whose reads of shared buffers SGLang's scheduler waits for: the draft's, unless it had nothing to do."""
-        return self._target_worker.model_runner if self._draft_worker.has_set_aside else self._draft_worker.draft_runner
+        """The runner whose reads of shared buffers the scheduler waits for: the draft's, or the target's if the draft's work was
+        deferred."""
+        return self._target_worker.model_runner if self._draft_worker.has_deferred else self._draft_worker.draft_runner
 
     def forward_batch_generation(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self.recorder.prefill_launched()
-            self._draft_worker.has_set_aside = False
+            self._draft_worker.has_deferred = False
         else:
-            self._prepare_step(batch)
+            step = self.lookup.begin_step(len(batch.reqs), self._draft_worker.any_cold(batch.reqs))
+            self._draft_worker.may_defer = step.may_defer
         return super().forward_batch_generation(batch, *args, **kwargs)
 
-    def _prepare_step(self, batch: ScheduleBatch) -> None:
-        """Decide what the draft has to do in this step.
-
-        Out of depth 0 leads one more step at depth 0, which runs the whole draft-extend: the next one drafts from it.
-        """
-        self.policy.held_off = False
-        off = self.policy.get_steps_for_batch(len(batch.reqs)) == 0
-        self._draft_worker.may_set_aside = off
-        self.policy.held_off = not off and self._draft_worker.any_cold(batch.reqs)
-
     def _build_trivial_verify_input(self, batch: ScheduleBatch) -> EagleVerifyInput:
-        return self._one_node.build(batch, self._target_worker.model_runner.attn_backend) or super()._build_trivial_verify_input(
-            batch
-        )
+        ours = self._one_node.build(batch, self._target_worker.model_runner.attn_backend)
+        return ours or super()._build_trivial_verify_input(batch)
 
     def activate_step_by_batch(self, batch_size: int) -> None:
         super().activate_step_by_batch(batch_size)
@@ -125,16 +124,6 @@ class DirectedEagleWorker(EAGLEWorkerV2):
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: Sequence[int], batch_size: int = 0) -> None:
         self.recorder.step_verified(num_correct_drafts_per_req)
-
-
-def set_internal_state(original: Any, scheduler: Any, request: SetInternalStateReq) -> SetInternalStateReqOutput:
-    """Take a table out of the request and put it in force; leave any other request to SGLang."""
-    if (decoded := decode(request.server_args)) is None:
-        return original(scheduler, request)
-    worker: DirectedEagleWorker = scheduler.draft_worker
-    worker.policy.put(*decoded)
-    worker.recorder.table_in_force(worker.policy.revision)
-    return SetInternalStateReqOutput(updated=True)
 
 
 def _ungraphed_sizes(most: int) -> list[int]:

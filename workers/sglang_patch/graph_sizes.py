@@ -1,4 +1,4 @@
-"""At which batch sizes a depth could ever be worth its step time: what an engine need not prepare for."""
+"""Batch sizes at which each depth could be worth its step time. An engine prepares for no others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from cluster.messages.profile import StepTimes
 
 BEST_ACCEPTANCE = 0.95
-"""More than any draft is known to keep up over many positions."""
+"""An acceptance that no known draft keeps up over many positions."""
 
 
 def worth_preparing(times: StepTimes, depths: Sequence[int], batches: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """For each depth the batch sizes, from the smallest to the largest at which it could be the best one.
+    """For each depth, the batch sizes from the smallest to the largest at which it could be the best depth.
 
-    Acceptance a at every position yields 1 + a + ... + a^k tokens a step. The higher it is, the more depth k gains on any
-    shallower one, so a depth that loses to a shallower one at the best acceptance always does. A deeper one proves nothing:
-    its last positions may never be accepted. Where `times` says nothing the depth is kept, and the smallest size always.
+    With acceptance a at every position, a step at depth k yields 1 + a + ... + a^k tokens. The higher a is, the more depth k
+    gains on any shallower one. So a depth that loses to a shallower one at the best acceptance always loses to it. A deeper
+    depth rules nothing out: its last positions may never be accepted. A depth stays where `times` has no value, and every
+    depth keeps the smallest size.
     """
     sizes = sorted(batches)
     return {depth: _up_to_last(sizes, [_may_win(times, depth, depths, batch) for batch in sizes]) for depth in depths}

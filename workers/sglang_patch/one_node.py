@@ -11,9 +11,10 @@ from sglang.srt.speculative.eagle_info import EagleVerifyInput
 
 
 class OneNodeInputs:
-    """Makes the input of a step at depth 0 without a kernel: all but tokens and positions is the same at every step.
+    """Makes the input of a step at depth 0 without launching a kernel.
 
-    SGLang fills five tensors anew each time, on the way from one step to the next where nothing else can run.
+    All of it but tokens and positions is the same at every step. SGLang fills five tensors anew each time, between two steps,
+    when the GPU has nothing else to run.
     """
 
     def __init__(self, device: str) -> None:
@@ -23,7 +24,7 @@ class OneNodeInputs:
         self._mask = torch.empty(0, dtype=torch.bool, device=device)
 
     def build(self, batch: ScheduleBatch, attention: Any) -> EagleVerifyInput | None:
-        """The input; None for an idle batch, or if attention reads a mask of its own, which SGLang has to fill."""
+        """Build the input. None for an idle batch, or if attention reads a mask of its own: SGLang fills that."""
         requests, mask = batch.seq_lens.shape[0], attention.verify_mask
         if batch.forward_mode.is_idle() or (mask is not None and (mask.is_read or not mask.fits(requests))):
             return None

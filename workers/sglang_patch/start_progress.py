@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from workers.sglang_patch.plugin import COUNTERS_ENV
+from workers.sglang_patch.environment import COUNTERS_ENV
 
 _FILE, _FAILURE = "progress", "failure"
 

@@ -24,16 +24,16 @@ class DraftCounts:
     """What the draft did in decode steps, counted since the engine started."""
 
     passes: int = 0  # whole passes of the draft model, each with its LM head
-    set_aside: int = 0  # positions whose K and V were put off
-    writes: int = 0  # times that such K and V were computed
+    deferred: int = 0  # positions whose K and V were deferred
+    writes: int = 0  # times that deferred K and V were computed
 
 
 class StepRecorder:
     """Keeps a rank's counters.
 
-    A step's time is the distance between its verification and that of the step before, which is what the engine pays
-    for it with and without overlap scheduling. It is known only if a decode step came right before: a prefill in
-    between would be charged to the step. An idle engine always starts over with a prefill, so idle time is never counted.
+    A step's time runs from the verification of the step before to its own. That is what the engine pays for it, with and
+    without overlap scheduling. Only a step right after a decode step is timed: otherwise the time of a prefill would count
+    as the step's. An idle engine always starts over with a prefill, so idle time is never counted.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StepRecorder:
                 tokens=c.get("tokens") + sum(correct_drafts) + len(correct_drafts),
                 requests=c.get("requests") + len(correct_drafts),
                 draft_passes=self._work.passes,
-                draft_set_aside=self._work.set_aside,
+                draft_set_aside=self._work.deferred,
                 draft_writes=self._work.writes,
             )
         self._verified_at = now

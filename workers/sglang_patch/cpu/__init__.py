@@ -1,8 +1,8 @@
 """Runs the real SGLang engine, EAGLE-3 included, on any x86 CPU.
 
-SGLang's own kernels for CPUs need AMX and a wheel built for them. Here are the few that EAGLE-3 calls, in plain torch,
-under the names that SGLang looks up: `environment()` puts them first on the path of an engine's processes, `install()`
-makes SGLang use them.
+SGLang's own kernels for CPUs need AMX and a wheel built for them. This package has the few that EAGLE-3 calls, in plain
+torch, under the names that SGLang looks up. `environment()` puts them first on the path of an engine's processes;
+`patch.apply()` and the contract's hooks for the CPU make SGLang use them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CPU_SERVER_ARGS: dict[str, Any] = {
     "sleep_on_idle": True,
 }
 """What an engine on a CPU needs beside its models; the rest SGLang resolves by itself there: the attention backend
-(`torch_native`, see `install`), no CUDA graphs, no overlap of scheduling with the forward pass."""
+(`torch_native`, see `patch`), no CUDA graphs, no overlap of scheduling with the forward pass."""
 
 
 def environment(threads: int = 1) -> dict[str, str]:
@@ -47,10 +47,3 @@ def environment(threads: int = 1) -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     }
-
-
-def install() -> None:
-    """Patches SGLang in this process. Call it from the plugin, before the scheduler builds its workers."""
-    from workers.sglang_patch.cpu import patch
-
-    patch.apply()
