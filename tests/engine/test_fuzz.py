@@ -1,7 +1,7 @@
-"""Malformed and hostile bodies: each is answered, none with a 5xx, and no engine ends of it.
+"""Malformed and hostile bodies: each gets an answer, none gets a 5xx, and no engine ends.
 
-`SPECFLEET_FUZZ_BODIES` says how many mutations, and a fifth of that is made from each route's schema, right and wrong ones;
-`make fuzz` sends 5,000 mutations, some 10,000 bodies in all.
+`SPECFLEET_FUZZ_BODIES` is the number of mutated bodies. A fifth as many are made from the schema of each route, right ones and
+wrong ones. `make fuzz` sends 5,000 mutated ones, and about 10,000 bodies in all.
 """
 
 from __future__ import annotations
