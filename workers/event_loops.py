@@ -1,4 +1,4 @@
-"""From one thread's event loop to another's."""
+"""Calls from one thread's event loop to another's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine runs on, in words."""
+"""The hardware that an engine runs on, for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 
 @cache
 def hardware(device: str) -> str:
-    """The first GPU's name and driver, or the CPU's; for `device` as SGLang names it."""
+    """Name and driver of the first GPU, or name and cores of the CPU. `device` is SGLang's: cuda or cpu."""
     if device == "cpu":
         return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]

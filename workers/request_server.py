@@ -1,4 +1,4 @@
-"""Where an engine takes its requests: a socket in the loop that SGLang answers in."""
+"""The socket on which an engine takes requests, in the event loop that SGLang answers in."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cluster.messages.request_socket import Address
 _LOG = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 30.0
-"""From a connection to the whole request, which an ingress sends at once."""
+"""Time for a whole request to arrive on a connection; an ingress sends it at once."""
 
 
 class _LeftError(Exception):
-    """Whoever asked is gone."""
+    """The ingress has closed the connection."""
 
 
 class RequestServer:
-    """Answers one request a connection, and ends it when its connection does."""
+    """Answers one request for each connection, and ends the request when its connection ends."""
 
     def __init__(self, respond: Callable[[str, bytes], AsyncGenerator[Piece, None]]) -> None:
-        """`respond` answers a route and a body; closed or cancelled early, it ends the request in the engine."""
+        """`respond` answers a route and a body. If it is closed or cancelled early, it ends the request in the engine."""
         self._respond = respond
         self._key = secrets.token_hex(16)
 
@@ -43,11 +43,11 @@ class RequestServer:
             writer.close()
             return
         answering = asyncio.create_task(self._answer(writer, route, body))
-        leaving = asyncio.create_task(_end(reader))
+        leaving = asyncio.create_task(_closed(reader))
         await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
-        # Of a cancelled task SGLang drops all it has, whatever it is at. Its own `abort_request` would do nothing for a request
-        # that it is tokenizing still, nor for one of several samples, which get ids of their own.
+        # Cancelling the task makes SGLang drop the request, whatever stage it is in. SGLang's `abort_request` would do nothing
+        # for a request that is still being tokenized, nor for several samples, because each gets an id of its own.
         answering.cancel()
         writer.close()
 
@@ -66,7 +66,7 @@ class RequestServer:
                 await _send(writer, request_socket.frame(error) + request_socket.END)
 
 
-async def _end(reader: asyncio.StreamReader) -> None:
+async def _closed(reader: asyncio.StreamReader) -> None:
     with suppress(OSError):
         await reader.read()
 

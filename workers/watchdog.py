@@ -1,8 +1,8 @@
 """Ends an engine whose actor has died or hangs: `python watchdog.py SECONDS`, started by the actor with a pipe to its stdin.
 
-As long as a byte comes in every SECONDS nothing happens. Else SIGKILL goes to the whole process group: the actor, all that
-it has started, and this process. It ends processes that are stopped, and needs nobody's help: no controller's, no Ray's.
-Imports nothing but the standard library, so that it starts at once and takes little memory.
+When no byte has come in for SECONDS, or the pipe is closed, it sends SIGKILL to the whole process group: the actor, everything
+that the actor has started, and this process. SIGKILL also ends processes that are stopped, and no controller or Ray has to help.
+This imports nothing but the standard library, so that it starts at once and takes little memory.
 """
 
 from __future__ import annotations
