@@ -59,23 +59,24 @@ class DirectedEngine:
             put_known(folder, known)
             source.require_wheel(spec.device)
             start_progress.note("importing SGLang")
-            import sglang
+            from workers.sglang_patch.serving_errors import Engine
 
             start_progress.note("loading the model")
             try:
-                self._engine = sglang.Engine(**arguments)
+                self._engine = Engine(**arguments)
             except (Exception, SystemExit) as error:
                 # SGLang raises no more than that a process ended.
                 raise RuntimeError(start_progress.failure() or str(error)) from error
-            proof.require_proofs(folder, spec.tensor_parallel, spec.device)
+            self._tokenizer: Any = self._engine.tokenizer_manager
+            self._routes = OpenAIRoutes.of(self._tokenizer, self._engine.template_manager)
+            in_use = [type(self._tokenizer), *self._routes.serving_classes]
+            proof.require_proofs(folder, spec.tensor_parallel, spec.device, in_use)
             self._ranks = [SharedCountersReader(folder / f"rank{rank}") for rank in range(spec.tensor_parallel)]
             self._facts = get_facts(folder)
         finally:
             # The counters stay mapped; without a name no file is left behind by an engine that is killed.
             shutil.rmtree(folder)
-        self._tokenizer: Any = self._engine.tokenizer_manager
         self._processes = [psutil.Process(pid) for pid in self._engine.get_all_child_pids()]
-        self._routes = OpenAIRoutes(self._tokenizer, self._engine.template_manager)
         self._lease = Lease(spec.fallback, time.monotonic())
         self._in_force: DepthTable | None = None
         self._revision = 0

@@ -1,9 +1,9 @@
-"""What SGLang's handlers answer, and what becomes of it."""
+"""What SGLang's serving classes answer, and what becomes of it. Those themselves are in tests/worker/test_serving_errors.py."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from cluster.messages.answer import ResponseHead
 from cluster.messages.errors import ApiError
-from workers.sglang_patch.openai_routes import OpenAIRoutes
+from workers.sglang_patch.openai_routes import OpenAIRoutes, RequestFailed, api_error
 
 
 class Body(BaseModel):
@@ -26,19 +26,21 @@ class Serving:
         self.response = response
 
     async def handle_request(self, _request: Body, _: None) -> Any:
+        if isinstance(self.response, RequestFailed):
+            raise self.response
         return self.response
 
 
 async def respond(response: Any, body: bytes = b'{"prompt": "a"}', deterministic: bool = False) -> list[Any]:
-    routes = OpenAIRoutes.__new__(OpenAIRoutes)
-    routes._vocabulary, routes._deterministic = 100, deterministic
-    routes._routes = {"completions": (Body, Serving(response))}
+    routes = OpenAIRoutes({"completions": (Body, Serving(response))}, vocabulary=100, deterministic=deterministic)
     return [piece async for piece in routes.respond("completions", body)]
 
 
-def stream(*chunks: str) -> Any:
-    async def body() -> AsyncIterator[str]:
+def stream(*chunks: str | RequestFailed) -> Any:
+    async def body() -> AsyncGenerator[str, None]:
         for chunk in chunks:
+            if isinstance(chunk, RequestFailed):
+                raise chunk
             yield chunk
 
     return SimpleNamespace(body_iterator=body())
@@ -50,8 +52,7 @@ def answer(text: str) -> Any:
 
 TEXT = r'data: {"choices":[{"text":"data: {\"error\": 1} \"finish_reason\":\"abort\""}]}' + "\n\n"
 DONE = "data: [DONE]\n\n"
-ERROR = f"data: {json.dumps({'error': {'message': 'out of memory', 'code': 500}})}\n\n"
-ABORTED = 'data: {"choices":[{"text":"","finish_reason":"abort"}]}\n\n'
+ERROR = api_error(502, "out of memory")
 
 
 async def test_a_stream_passes() -> None:
@@ -60,39 +61,34 @@ async def test_a_stream_passes() -> None:
     assert rest == [TEXT.encode(), DONE.encode()]
 
 
-@pytest.mark.parametrize(("chunk", "message"), [(ERROR, "out of memory"), (ABORTED, "ended the request")])
-async def test_a_stream_that_breaks_ends_in_an_error_and_is_not_done(chunk: str, message: str) -> None:
-    _, first, error = await respond(stream(TEXT, chunk, DONE))
-    assert first == TEXT.encode()
-    assert isinstance(error, ApiError)
-    assert error.status == 502
-    assert message in error.message
+async def test_a_stream_that_breaks_ends_in_an_error_and_is_not_done() -> None:
+    assert await respond(stream(TEXT, RequestFailed(ERROR), DONE)) == [
+        ResponseHead(media_type="text/event-stream"), TEXT.encode(), ERROR
+    ]  # fmt: skip
 
 
-async def test_a_plain_answer_passes_and_an_aborted_one_does_not() -> None:
+async def test_a_stream_that_fails_before_its_first_piece_is_an_error_alone() -> None:
+    assert await respond(RequestFailed(ERROR)) == [ERROR]
+
+
+async def test_a_plain_answer_passes_and_an_error_alone_does_too() -> None:
     assert await respond(answer('{"choices":[]}')) == [ResponseHead(), b'{"choices":[]}']
-    (error,) = await respond(answer('{"choices":[{"finish_reason":"abort"}]}'))
-    assert error.status == 502
+    assert await respond(ERROR) == [ERROR]
 
 
-async def test_a_refusal_keeps_its_status() -> None:
-    (error,) = await respond(SimpleNamespace(status_code=400, body=b'{"message": "too long"}'))
-    assert (error.status, error.message) == (400, "too long")
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [(400, "invalid_request_error", None), (502, "server_error", "engine_failed"), (503, "server_error", None)],
+)
+def test_an_error_keeps_its_status(status: int, kind: str, code: str | None) -> None:
+    error = api_error(status, "because", "prompt")
+    assert (error.status, error.message, error.type, error.code) == (status, "because", kind, code)
 
 
-async def test_a_stream_s_error_is_the_client_s_if_sglang_says_so() -> None:
-    *_, error = await respond(stream(f"data: {json.dumps({'error': {'message': 'no schema', 'code': 400}})}\n\n", DONE))
-    assert (error.status, error.type, error.message) == (400, "invalid_request_error", "no schema")
-
-
-NO_TOKEN = "Grammar accept_token failed: Tokens not accepted: 44"
-
-
-async def test_a_request_that_no_text_can_fit_is_the_client_s_fault() -> None:
-    (error,) = await respond(SimpleNamespace(status_code=500, body=json.dumps({"message": NO_TOKEN}).encode()))
+def test_a_request_that_no_text_can_fit_is_the_client_s_fault() -> None:
+    error = api_error(500, "Grammar accept_token failed: Tokens not accepted: 44")
     assert (error.status, error.type) == (400, "invalid_request_error")
-    *_, error = await respond(stream(TEXT, f"data: {json.dumps({'error': {'message': NO_TOKEN}})}\n\n"))
-    assert error.status == 400
+    assert "no text fits" in error.message
 
 
 async def test_a_body_that_sglang_cannot_read_is_refused_by_name() -> None:

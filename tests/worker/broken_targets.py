@@ -69,15 +69,15 @@ def replacement_taken_back(row: Row) -> list[str]:
 
 def said_again(row: Row, in_use: list[type] | None = None) -> list[str]:
     """What the proof says now, of this row's kind alone."""
-    return proof.absent(rows_of(row.devices[0], "scheduler", row.kind), in_use or [])
+    return proof.absent(rows_of(row.devices[0], row.processes[0], row.kind), in_use or [])
 
 
 def method_replaced(row: Row) -> list[str]:
     owner, _, name = row.ours.rpartition(".")
     ours = pkgutil.resolve_name(owner)
     other = type("Other", (ours,), {name: lambda self: None})
-    rows = [row for row in rows_of(row.devices[0], "scheduler", OVERRIDE) if row.ours.rpartition(".")[0] == owner]
-    return proof.absent(rows, [other])
+    rows = rows_of(row.devices[0], row.processes[0], OVERRIDE)
+    return proof.absent([row for row in rows if row.ours.rpartition(".")[0] == owner], [other])
 
 
 def sglang_worker_in_use(row: Row) -> list[str]:
@@ -101,19 +101,20 @@ def in_child(work: Callable[..., list[str]], *args: Any) -> list[str]:
 
 
 def overridden() -> list[str]:
-    """Methods of our workers that SGLang's classes have too."""
+    """Methods of our classes that SGLang's have too."""
     from workers.sglang_patch.eagle_worker import DeferringDraftWorker, DirectedEagleWorker
+    from workers.sglang_patch.serving_errors import AbortErrors, Chat, Completions, ServingErrors
 
     return [
         f"{worker.__module__}.{worker.__qualname__}.{name}"
-        for worker in (DirectedEagleWorker, DeferringDraftWorker)
+        for worker in (DirectedEagleWorker, DeferringDraftWorker, ServingErrors, Chat, Completions, AbortErrors)
         for name, member in vars(worker).items()
         if isinstance(member, FunctionType | property) and hasattr(super(worker, worker), name)
     ]
 
 
 def main() -> None:
-    from workers.sglang_patch import eagle_worker  # noqa: F401
+    from workers.sglang_patch import eagle_worker, serving_errors  # noqa: F401
 
     for row in ROWS:
         if row.kind is HOOK:

@@ -1,38 +1,63 @@
-"""OpenAI requests, answered by SGLang's own serving classes."""
+"""Answers OpenAI requests by SGLang's own serving classes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cluster.messages import errors
 from cluster.messages.answer import EVENT_STREAM, Piece, ResponseHead
 from cluster.messages.errors import ApiError
 
 _NO_TOKEN_LEFT = "Grammar accept_token failed"
-"""How SGLang begins to say that what constrains an answer refused its next token, which it does if it allows none."""
+"""Begins the message of a request whose grammar refused the next token, as it does when it allows none at all. The text is all
+that tells this error from others: the scheduler gives it status 500 and no type of its own."""
+
+
+class RequestFailed(BaseException):
+    """A request failed after SGLang began to stream its answer.
+
+    It is no `Exception`, because SGLang's stream of completions catches all of those and would make text of it.
+    """
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class OpenAIRoutes:
     """SGLang's handlers, without its HTTP server: bytes in, bytes out."""
 
-    def __init__(self, tokenizer_manager: Any, template_manager: Any) -> None:
-        from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
-        from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
+    def __init__(self, routes: Mapping[str, tuple[type[BaseModel], Any]], vocabulary: int, deterministic: bool) -> None:
+        """`routes` has the model of each route's body and the serving class that answers it. The engine knows tokens from 0 to
+        `vocabulary` - 1; `deterministic` is SGLang's mode of that name."""
+        self._routes = routes
+        self._vocabulary = vocabulary
+        self._deterministic = deterministic
 
-        self._vocabulary: int = tokenizer_manager.model_config.vocab_size
-        self._deterministic: bool = tokenizer_manager.server_args.enable_deterministic_inference
-        self._routes: dict[str, tuple[type[Any], Any]] = {
-            "chat/completions": (
-                ChatCompletionRequest,
-                tokenizer_manager.serving_chat_class(tokenizer_manager, template_manager),
-            ),
-            "completions": (CompletionRequest, OpenAIServingCompletion(tokenizer_manager, template_manager)),
-        }
+    @classmethod
+    def of(cls, tokenizer_manager: Any, template_manager: Any) -> OpenAIRoutes:
+        """The routes of an engine in this process."""
+        from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
+
+        from workers.sglang_patch.serving_errors import Chat, Completions
+
+        return cls(
+            {
+                "chat/completions": (ChatCompletionRequest, Chat(tokenizer_manager, template_manager)),
+                "completions": (CompletionRequest, Completions(tokenizer_manager, template_manager)),
+            },
+            vocabulary=tokenizer_manager.model_config.vocab_size,
+            deterministic=tokenizer_manager.server_args.enable_deterministic_inference,
+        )
+
+    @property
+    def serving_classes(self) -> list[type]:
+        """The classes that answer, for the proof that they are the changed ones."""
+        return [type(serving) for _, serving in self._routes.values()]
 
     async def respond(self, route: str, body: bytes) -> AsyncGenerator[Piece, None]:
         """Yield a head and then the body in pieces (one for plain JSON, one a chunk for SSE), or one error.
@@ -48,27 +73,23 @@ class OpenAIRoutes:
         if refusal := self._unknown_token(request) or self._min_p(request):
             yield refusal
             return
-        response = await serving.handle_request(request, None)
-        if hasattr(response, "body_iterator"):
-            yield ResponseHead(media_type=EVENT_STREAM)
-            async with aclosing(response.body_iterator) as chunks:
-                async for chunk in chunks:
-                    if broken := _broken(chunk):
-                        yield broken
-                        return
-                    yield chunk.encode()
-        elif getattr(response, "status_code", 200) >= 400:
-            yield _refused(response.status_code, json.loads(response.body))
-        else:
-            answer = response.model_dump_json()
-            if broken := _broken(answer):
-                yield broken
-                return
-            yield ResponseHead()
-            yield answer.encode()
+        try:
+            response = await serving.handle_request(request, None)
+            if isinstance(response, ApiError):
+                yield response
+            elif hasattr(response, "body_iterator"):
+                yield ResponseHead(media_type=EVENT_STREAM)
+                async with aclosing(response.body_iterator) as chunks:
+                    async for chunk in chunks:
+                        yield chunk.encode()
+            else:
+                yield ResponseHead()
+                yield response.model_dump_json().encode()
+        except RequestFailed as failed:
+            yield failed.error
 
     def _unknown_token(self, request: Any) -> ApiError | None:
-        """Refuse token ids beyond the vocabulary: SGLang looks them up unchecked, and its scheduler ends of it."""
+        """Refuse token ids beyond the vocabulary: SGLang looks them up unchecked, and that ends its scheduler."""
         prompt = getattr(request, "prompt", None)
         prompts = prompt if isinstance(prompt, list) else []
         ids = [i for item in prompts for i in (item if isinstance(item, list) else [item]) if isinstance(i, int)]
@@ -78,31 +99,14 @@ class OpenAIRoutes:
         return None
 
     def _min_p(self, request: Any) -> ApiError | None:
-        """Refuse min_p in deterministic mode: SGLang samples by seeds there, and its scheduler ends of the two together."""
+        """Refuse min_p in deterministic mode: SGLang samples by seeds there, and min_p with seeds ends its scheduler."""
         if self._deterministic and request.min_p:
             return errors.invalid_field("min_p: engines in SGLang's deterministic mode cannot sample with it", "min_p")
         return None
 
 
-def _broken(answer: str) -> ApiError | None:
-    """The error in an event or an answer, if it is one. Quotes inside of generated text are escaped, so text cannot pass
-    for either mark."""
-    if answer.startswith('data: {"error"'):
-        error = json.loads(answer.removeprefix("data: "))["error"]
-        if 400 <= error.get("code", 500) < 500:
-            return _no_text_fits(error["message"]) or errors.from_status(error["code"], error["message"])
-        return _no_text_fits(error["message"]) or errors.engine_failed(error["message"])
-    if '"finish_reason":"abort"' in answer:
-        return errors.engine_failed("the engine ended the request")
-    return None
-
-
-def _refused(status: int, body: dict[str, Any]) -> ApiError:
-    message = str(body.get("message", body))
-    return _no_text_fits(message) or errors.from_status(status, message, body.get("param"))
-
-
-def _no_text_fits(message: str) -> ApiError | None:
+def api_error(status: int, message: str, param: str | None = None) -> ApiError:
+    """What a client is told of an error that SGLang gave this status."""
     if message.startswith(_NO_TOKEN_LEFT):
         return errors.invalid_field("no text fits the regex, JSON schema or tools of the request")
-    return None
+    return errors.engine_failed(message) if status == 502 else errors.from_status(status, message, param)

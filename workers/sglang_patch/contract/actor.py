@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.sglang_patch.contract.row import RELIANCE, Process, Row
+from workers.sglang_patch.contract.row import OVERRIDE, RELIANCE, Process, Row
 
 _ACTOR: tuple[Process, ...] = ("actor",)
 
@@ -71,15 +71,6 @@ ROWS = (
         goes="When SGLang's health check can be called without its HTTP server.",
     ),
     Row(
-        "sglang.srt.managers.tokenizer_manager.TokenizerManager.serving_chat_class",
-        RELIANCE,
-        "property (self)",
-        processes=_ACTOR,
-        why="The class that answers chat requests for this model.",
-        breaks="Chat requests are not answered.",
-        goes="Never: SGLang speaks OpenAI for us.",
-    ),
-    Row(
         "sglang.srt.constants.HEALTH_CHECK_RID_PREFIX",
         RELIANCE,
         "HEALTH_CHECK_RID_PREFIX = 'HEALTH_CHECK'",
@@ -114,6 +105,91 @@ ROWS = (
         why="Answers completions.",
         breaks="Completions are not answered.",
         goes="Never: SGLang speaks OpenAI for us.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat",
+        RELIANCE,
+        "class(OpenAIServingBase)",
+        processes=_ACTOR,
+        why="Answers chat requests.",
+        breaks="Chat requests are not answered.",
+        goes="Never: SGLang speaks OpenAI for us.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.create_error_response",
+        OVERRIDE,
+        "(self, message, err_type='BadRequestError', status_code=400, param=None)",
+        ours="workers.sglang_patch.serving_errors.ServingErrors.create_error_response",
+        processes=_ACTOR,
+        why="Makes the error of a request that is not being streamed yet; ours returns an `ApiError`.",
+        breaks="An error is taken for an answer.",
+        goes="When SGLang's serving classes raise their errors.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.create_streaming_error_response",
+        OVERRIDE,
+        "(self, message, err_type='BadRequestError', status_code=400)",
+        ours="workers.sglang_patch.serving_errors.ServingErrors.create_streaming_error_response",
+        processes=_ACTOR,
+        why="Makes the error of a stream, as text of an event; ours raises `RequestFailed`.",
+        breaks="A stream that failed ends with `[DONE]`, as if it were whole.",
+        goes="When SGLang's serving classes raise their errors.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_completions.OpenAIServingCompletion._generate_completion_stream",
+        RELIANCE,
+        "sha256:eab3e1794cacfda8",
+        processes=_ACTOR,
+        why="Lets through what `create_streaming_error_response` raises: it catches only an `Exception`, which that is not.",
+        breaks="A completion that failed ends with `[DONE]`, as if it were whole.",
+        goes="When SGLang's serving classes raise their errors.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._generate_chat_stream",
+        RELIANCE,
+        "sha256:3a042835531eb043",
+        processes=_ACTOR,
+        why="Lets through what `create_streaming_error_response` raises: it catches only a `ValueError`.",
+        breaks="A chat answer that failed ends with `[DONE]`, as if it were whole.",
+        goes="When SGLang's serving classes raise their errors.",
+    ),
+    Row(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._handle_abort_finish_reason",
+        OVERRIDE,
+        "sha256:80a7ce5b4586a1d4",
+        ours="workers.sglang_patch.serving_errors.AbortErrors._handle_abort_finish_reason",
+        processes=_ACTOR,
+        why="Tells an aborted request from a whole answer. SGLang's streams do so only by an `HTTPStatus`, which the scheduler's "
+        "message has lost on its way.",
+        breaks="A stream that the scheduler aborted ends as if it were whole, with the finish reason `abort`.",
+        goes="When SGLang's streams know an abort by its type.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.engine.Engine.init_tokenizer_manager_func",
+        RELIANCE,
+        "init_tokenizer_manager_func: Callable = staticmethod(init_tokenizer_manager)",
+        processes=_ACTOR,
+        why="Makes the tokenizer manager; ours names the class.",
+        breaks="Aborted requests look whole, and the proof refuses to serve.",
+        goes="With the override of `_handle_abort_finish_reason`.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.engine.init_tokenizer_manager",
+        RELIANCE,
+        "(server_args, port_args, TokenizerManagerClass=None)",
+        processes=_ACTOR,
+        why="Makes the tokenizer manager of a class that it is given.",
+        breaks="No engine starts.",
+        goes="With the override of `_handle_abort_finish_reason`.",
+    ),
+    Row(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin.flush_cache",
+        RELIANCE,
+        "async (self, timeout_s=None)",
+        processes=_ACTOR,
+        why="Empties the prefix cache between the measurements of a test.",
+        breaks="Tests of the patch fail.",
+        goes="Never: such tests need it.",
     ),
     Row(
         "sglang.srt.entrypoints.openai.protocol.ChatCompletionRequest",

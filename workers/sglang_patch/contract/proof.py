@@ -109,8 +109,9 @@ def _check_override(row: Row, in_use: Sequence[type]) -> None:
     runs = [user for user in in_use if issubclass(user, worker)]
     if not runs:
         raise LookupError(f"SGLang runs {' and '.join(map(repr, in_use))}, not {owner}")
-    if inspect.getattr_static(runs[0], name) is not inspect.getattr_static(worker, name):
-        raise LookupError(f"{runs[0]!r} has another method in place of {row.ours}")
+    for user in runs:
+        if inspect.getattr_static(user, name) is not inspect.getattr_static(worker, name):
+            raise LookupError(f"{user!r} has another method in place of {row.ours}")
 
 
 def _resolve(path: str) -> Any:
