@@ -2,10 +2,10 @@
 
     python -m benchmarks.control_plane [--rounds 80] [--seconds 1]
 
-One engine on the CPU with the tiny pair decodes a full batch all the time. Windows with the control plane and without
-alternate. Exchanges come ten times as often as the controller's, so that their cost stands out of the machine's noise, and
-a tenth of it is reported; the figure is the median, over the pairs of neighbouring
-windows, of the ratio of their steps a second. Neighbours are compared because the machine's speed drifts.
+One engine on the CPU with the tiny pair decodes a full batch all the time. Windows with exchanges and windows without them
+alternate. Exchanges come ten times as often as a controller's, so that their cost stands out from the machine's noise, and a
+tenth of it is reported. The figure is the median ratio of steps a second over all pairs of neighbouring windows: the machine's
+speed drifts, so only neighbours are compared.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.report import EngineReport
 from cluster.messages.spec import EngineSpec
 from workers.directed_engine import DirectedEngine
+from workers.sglang_patch.engine import SGLangEngine
 
 BATCH = 8
 TICK_S = 0.2  # the controller's
@@ -34,7 +35,10 @@ def main() -> None:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     spec = EngineSpec(name="bench", model="tiny", served_model_name="bench", device="cpu", fallback=DepthTable(enabled=False))
-    loop.run_until_complete(_measure(DirectedEngine(spec), args.rounds, args.seconds))
+    face = SGLangEngine()
+    face.start(spec, known=None)
+    loop.run_until_complete(_measure(DirectedEngine(spec, face), args.rounds, args.seconds))
+    face.shutdown()
 
 
 async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
@@ -45,7 +49,7 @@ async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
         """Time of one exchange, in seconds. Its table is always the same, as most of a controller's are."""
         table = DepthTable(depth_by_batch={1: 1})
         began = time.perf_counter()
-        await engine.take(Directive(incarnation=1, sequence=next(sequence), table=table, lease_s=3600, reason="benchmark"))
+        await engine.exchange(Directive(incarnation=1, sequence=next(sequence), table=table, lease_s=3600, reason="benchmark"))
         return time.perf_counter() - began
 
     await exchange()
@@ -55,12 +59,12 @@ async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
 
     async def window(control: bool) -> float:
         """Decode steps a second over one window. Steps right after a prefill are left out, as they hold its time too."""
-        first, began = _timed(engine.report(accepted=True)), time.perf_counter()
+        first, began = _timed(await engine.report(accepted=True)), time.perf_counter()
         while (left := began + seconds - time.perf_counter()) > 0:
             await asyncio.sleep(min(TICK_S / MORE_OFTEN, left))
             if control:
                 exchanges.append(await exchange())
-        last = _timed(engine.report(accepted=True))
+        last = _timed(await engine.report(accepted=True))
         return (last[0] - first[0]) / (last[1] - first[1])
 
     ratios, rates = [], []
@@ -77,7 +81,6 @@ async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
     rate, exchange_ms = statistics.median(rates), 1e3 * statistics.median(exchanges)
     print(f"without: {rate:.1f} steps/s at batch {BATCH}; an exchange takes {exchange_ms:.2f} ms")
     print(f"{1 / TICK_S:.0f} exchanges a second cost {cost:+.2%} of it (standard error {spread:.2%}, {rounds} pairs)")
-    engine._engine.shutdown()
 
 
 def _timed(report: EngineReport) -> tuple[int, float]:
@@ -89,7 +92,7 @@ def _timed(report: EngineReport) -> tuple[int, float]:
 
 async def _decode_for_ever(engine: DirectedEngine, seed: int) -> None:
     while True:
-        await engine.generate([[5 + seed] * 16], 1500)
+        await engine.face.generate([[5 + seed] * 16], 1500)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m benchmarks.depth_cost --out FILE [--device cpu] [--depths 0 1 3] [--batches 1 8 32]
 
 Engines run one after the other: the patched one, one without speculation, and one for each of SGLang's two choices at
-depth 0 (the whole draft-extend at every step; none at all). Steps that yield one token each, which is all but the drafting
-ones, are timed alike everywhere: a request that streams, in the full batch, over 128 tokens; the median of some rounds.
-Drafting steps are timed by the patched engine's own counters.
+depth 0 (the whole draft-extend at every step; none at all). Steps that yield one token are timed in the same way everywhere:
+one request of a full batch streams 128 tokens; the figure is the median of some rounds. Drafting steps are timed by the patched
+engine's own counters.
 
 On a GPU: Llama 3.1 8B shapes, random weights, contexts of 512 tokens. On the CPU: the packaged tiny pair.
 """
@@ -20,20 +20,23 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.shapes import llama_8b_pair
 from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.report import EngineReport
 from cluster.messages.spec import EngineSpec
 from workers.directed_engine import DirectedEngine
+from workers.engine_face import Generated
 from workers.hardware import hardware
 from workers.sglang_patch.draft_modes import SKIPPED_EXTEND_ENV, WHOLE_EXTEND_ENV
+from workers.sglang_patch.engine import PlainEngine, SGLangEngine
+from workers.sglang_patch.server_args import sglang_arguments
 
-CONTEXT = 512
+CONTEXT = {"cuda": 512, "cpu": 64}
 STEPS = 32
 TIMED = 128
 FIRST = 8
@@ -63,37 +66,40 @@ def _measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "machine": hardware(args.device),
         "software": {name: version(name) for name in ("sglang", "torch")},
         "attention_backend": args.attention_backend if args.device == "cuda" else "cpu",
-        "context": CONTEXT if args.device == "cuda" else 64,
+        "context": CONTEXT[args.device],
     }
 
     def directed(spec: EngineSpec, measure: Callable[[DirectedEngine], Coroutine[Any, Any, None]], **environment: str) -> None:
         os.environ.update(environment)
         began = time.monotonic()
-        engine = DirectedEngine(spec)
+        face = SGLangEngine()
+        face.start(spec, known=None)
         result.setdefault("start_s", round(time.monotonic() - began, 1))
+        engine = DirectedEngine(spec, face)
         loop.run_until_complete(engine.prove_patch())
         loop.run_until_complete(measure(engine))
-        engine._engine.shutdown()
+        face.shutdown()
         args.out.write_text(json.dumps(result, indent=1))
         for key in environment:
             del os.environ[key]
 
     async def all_depths(engine: DirectedEngine) -> None:
-        result["depth_0_step_ms"] = await _one_token_steps(engine._engine, args.batches, args.rounds)
+        result["depth_0_step_ms"] = await _one_token_steps(engine.face, args)
         result["step_ms"] = await _drafting_steps(engine, args.depths, args.batches)
-        result["state_gib"] = engine.serving_facts().state_gib
+        result["state_gib"] = (await engine.facts()).state_gib
         result["switches"] = await _switches(engine, args.depths, args.batches)
 
     def only_zero(name: str) -> Callable[[DirectedEngine], Coroutine[Any, Any, None]]:
         async def measure(engine: DirectedEngine) -> None:
-            result[name] = await _one_token_steps(engine._engine, args.batches, args.rounds)
+            result[name] = await _one_token_steps(engine.face, args)
 
         return measure
 
     directed(spec, all_depths)
-    engine = _plain_engine(spec, folder)
-    result["plain_step_ms"] = loop.run_until_complete(_one_token_steps(engine, args.batches, args.rounds))
-    engine.shutdown()
+    plain = PlainEngine()
+    plain.launch({key: value for key, value in sglang_arguments(spec, folder).items() if not key.startswith("speculative_")})
+    result["plain_step_ms"] = loop.run_until_complete(_one_token_steps(plain, args))
+    plain.shutdown()
     args.out.write_text(json.dumps(result, indent=1))
     # Depth 0 only, so that these start sooner; 1 because SGLang starts at a depth above 0.
     small = _spec(args, folder, [0, 1])
@@ -134,8 +140,9 @@ async def _drafting_steps(engine: DirectedEngine, depths: Sequence[int], batches
         for batch in batches:
             for _ in range(2):  # the first run warms up
                 before = await _direct(engine, depth)
-                await _generate(engine._engine, batch, STEPS * (depth + 1) if engine.spec.device == "cpu" else STEPS)
-                after = engine.report(accepted=True)
+                tokens = STEPS * (depth + 1) if engine.spec.device == "cpu" else STEPS
+                await engine.face.generate(_prompts(batch, engine.spec.device), tokens)
+                after = await engine.report(accepted=True)
             row[str(batch)] = round(_step_ms(before, after, depth, batch), 4)
     await _direct(engine, 0)
     return table
@@ -149,7 +156,7 @@ async def _direct(engine: DirectedEngine, depth: int) -> EngineReport:
         lease_s=3600,
         reason="benchmark",
     )
-    return await engine.take(directive)
+    return await engine.exchange(directive)
 
 
 def _step_ms(before: EngineReport, after: EngineReport, depth: int, batch: int) -> float:
@@ -165,22 +172,21 @@ def _step_ms(before: EngineReport, after: EngineReport, depth: int, batch: int) 
 
 
 async def _switches(engine: DirectedEngine, depths: Sequence[int], batches: Sequence[int]) -> list[dict[str, float]]:
-    """First steps after a switch, between random depths all the time: what they took over a usual step at their depth.
+    """What the first step after a switch takes over a usual step at its depth, while depths change at random all the time.
 
-    Out of depth 0 leads one more step at depth 0 with the whole draft-extend; it counts as a usual step here.
+    The way out of depth 0 is one more step at depth 0 with the whole draft-extend; it counts as a usual step here.
     """
     rng = random.Random(0)
     tokens = 400 if engine.spec.device == "cpu" else 700
     found = []
     for batch in batches:
-        running = asyncio.ensure_future(_generate(engine._engine, batch, tokens))
-        first = engine.report(accepted=True)
+        running = engine.face.generate(_prompts(batch, engine.spec.device), tokens)
+        first = await engine.report(accepted=True)
         while not running.done():
             await _direct(engine, rng.choice(depths))
             await asyncio.sleep(0.04)
-        last = engine.report(accepted=True)
-        counters = engine._ranks[0].read()
-        rows = [row for row in counters.switch_steps.tolist() if row[2] == batch]
+        last = await engine.report(accepted=True)
+        rows = [row for row in (await engine.counters()).switch_steps.tolist() if row[2] == batch]
         usual = {depth: _step_ms(first, last, depth, batch) for depth in depths}
         costs = sorted(1e3 * seconds - usual[int(to)] for _, to, _, seconds in rows)
         found.append(
@@ -195,50 +201,41 @@ async def _switches(engine: DirectedEngine, depths: Sequence[int], batches: Sequ
     return found
 
 
-def _plain_engine(spec: EngineSpec, folder: Path) -> Any:
-    """An engine that never speculates."""
-    import sglang
+class _Generates(Protocol):
+    """What `EngineFace` and an engine without the patch have in common."""
 
-    from workers.sglang_patch.server_args import sglang_arguments
-
-    arguments = {key: value for key, value in sglang_arguments(spec, folder).items() if not key.startswith("speculative_")}
-    return sglang.Engine(**arguments)
+    def generate(self, prompts: list[list[int]], max_new_tokens: int) -> asyncio.Future[list[Generated]]: ...
+    def stream(self, prompt: list[int], max_new_tokens: int) -> AsyncGenerator[Generated, None]: ...
 
 
-async def _one_token_steps(engine: Any, batches: Sequence[int], rounds: int) -> Row:
+async def _one_token_steps(engine: _Generates, args: argparse.Namespace) -> Row:
     """Milliseconds of a step that yields one token, by batch size: the median of some rounds."""
     row = {}
-    for batch in batches:
-        await _tokens_ms(engine, batch)  # warms up
-        row[str(batch)] = round(statistics.median([await _tokens_ms(engine, batch) for _ in range(rounds)]), 4)
+    for batch in args.batches:
+        prompts = _prompts(batch, args.device)
+        await _tokens_ms(engine, prompts)  # warms up
+        row[str(batch)] = round(statistics.median([await _tokens_ms(engine, prompts) for _ in range(args.rounds)]), 4)
     return row
 
 
-async def _tokens_ms(engine: Any, batch: int) -> float:
+async def _tokens_ms(engine: _Generates, prompts: list[list[int]]) -> float:
     """Milliseconds between two tokens of the request that came last, so that the batch is full while it streams."""
-    others = asyncio.ensure_future(_generate(engine, batch - 1, FIRST + TIMED + 4)) if batch > 1 else None
+    *first, last = prompts
+    others = engine.generate(first, FIRST + TIMED + 4) if first else None
     await asyncio.sleep(0.01)
-    params = {"temperature": 0, "max_new_tokens": FIRST + TIMED, "ignore_eos": True}
-    stream = await engine.async_generate(input_ids=_prompts(engine, 1, seed=0)[0], sampling_params=params, stream=True)
     seen: list[tuple[int, float]] = []
-    async for chunk in stream:
-        seen.append((chunk["meta_info"]["completion_tokens"], time.perf_counter()))
+    async for answer in engine.stream(last, FIRST + TIMED):
+        seen.append((len(answer.tokens), time.perf_counter()))
     if others is not None:
         await others
     start = next((n, at) for n, at in seen if n >= FIRST)
     return 1e3 * (seen[-1][1] - start[1]) / (seen[-1][0] - start[0])
 
 
-async def _generate(engine: Any, batch: int, tokens: int) -> None:
-    """Answer `batch` prompts of random tokens at once, with `tokens` tokens each."""
-    params = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
-    await engine.async_generate(input_ids=_prompts(engine, batch, seed=batch), sampling_params=params)
-
-
-def _prompts(engine: Any, count: int, seed: int) -> list[list[int]]:
-    rng = random.Random(seed)
-    length = CONTEXT if engine.server_args.device == "cuda" else 64
-    return [[rng.randrange(2, 2000) for _ in range(length)] for _ in range(count)]
+def _prompts(count: int, device: str) -> list[list[int]]:
+    """Prompts of random tokens."""
+    rng = random.Random(count)
+    return [[rng.randrange(2, 2000) for _ in range(CONTEXT[device])] for _ in range(count)]
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -14,31 +14,32 @@ class Lease:
         self._fallback = fallback
         self._directive: Directive | None = None
         self._source: Literal["start", "controller", "fallback"] = "start"
-        self._heard_at = now
+        self._accepted_at = now
 
     @property
     def table(self) -> DepthTable:
         return self._directive.table if self._directive and self._source == "controller" else self._fallback
 
-    def offer(self, directive: Directive, now: float) -> bool:
-        """Take a directive. False if it is not newer than the last: a late one, or a controller that was replaced."""
+    def accept(self, directive: Directive, now: float) -> bool:
+        """Hold a directive from now on. False if it is not newer than the last: it is late, or from a replaced controller."""
         if self._directive and directive.order <= self._directive.order:
             return False
-        self._directive, self._source, self._heard_at = directive, "controller", now
+        self._directive, self._source, self._accepted_at = directive, "controller", now
         return True
 
     def expire(self, now: float) -> bool:
-        """Fall back if the lease ran out; true if that is just now."""
-        if self._source != "controller" or not self._directive or now < self._heard_at + self._directive.lease_s:
+        """Fall back if the lease is over; true if that happened in this call."""
+        if self._source != "controller" or not self._directive or now < self._accepted_at + self._directive.lease_s:
             return False
         self._source = "fallback"
         return True
 
     def silent_s(self, now: float) -> float:
-        """Seconds since a directive was last taken, or since the start."""
-        return max(0.0, now - self._heard_at)
+        """Seconds since a directive was last accepted, or since the start."""
+        return max(0.0, now - self._accepted_at)
 
     def applied(self, now: float) -> Applied:
+        """What holds, and why."""
         directive = self._directive
         reason = {
             "start": "the engine's own table; no directive yet",

@@ -15,7 +15,7 @@ def counted(ranks: list[SharedCounters]) -> dict[str, Any]:
     ran = first.step_count.nonzero()
     depths, sizes = ran
     return {
-        "depth": first.get("depth"),
+        "depth": int(first.depth),
         "acceptance": Acceptance(reached=first.reached[:deepest].tolist(), accepted=first.accepted[:deepest].tolist()),
         "steps": StepCounts(
             depth=depths.tolist(),
@@ -24,19 +24,17 @@ def counted(ranks: list[SharedCounters]) -> dict[str, Any]:
             timed=first.timed_count[ran].tolist(),
             seconds=first.seconds[ran].tolist(),
         ),
-        "tokens": first.get("tokens"),
-        "requests": first.get("requests"),
-        "switches": first.get("switches"),
-        "draft": DraftWork(
-            passes=first.get("draft_passes"), set_aside=first.get("draft_set_aside"), writes=first.get("draft_writes")
-        ),
+        "tokens": int(first.tokens),
+        "requests": int(first.requests),
+        "switches": int(first.switches),
+        "draft": DraftWork(passes=int(first.draft_passes), set_aside=int(first.draft_deferred), writes=int(first.draft_writes)),
         "ranks": tuple(
             RankState(
                 rank=rank,
-                revision=counters.get("revision"),
-                at_step=counters.get("at_step"),
-                depth=counters.get("depth"),
-                switches=counters.get("switches"),
+                revision=int(counters.revision),
+                at_step=int(counters.at_step),
+                depth=int(counters.depth),
+                switches=int(counters.switches),
             )
             for rank, counters in enumerate(ranks)
         ),

@@ -1,4 +1,4 @@
-"""Step times known to an engine from its start: a profile, or measured by itself (`profile: startup`) and kept for the next."""
+"""Step times that an engine knows from its start: a profile, or its own measurement (`profile: startup`), kept for the next."""
 
 from __future__ import annotations
 
@@ -16,32 +16,21 @@ from datetime import date
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
 
 from cluster.messages.directive import DepthTable
 from cluster.messages.profile import Profile, StepTimes
 from cluster.messages.spec import EngineSpec
+from workers.directed_engine import DirectedEngine
 from workers.hardware import hardware
-from workers.shared_counters import SharedCounters
 
 _LOG = logging.getLogger(__name__)
 
 STARTUP = "startup"
 WITHIN_S = 20.0
-STEPS, WINDOWS = 4, 3  # timed steps of a window, and windows that a place is measured over
+STEPS, WINDOWS = 4, 3  # timed steps of a window, and windows for each depth and batch size
 WARM_STEPS = 3  # steps before them
-PLACE_S = 2.0  # longest time at one place
+PAIR_S = 2.0  # longest time for one depth and batch size
 PROMPT, TOKENS = 32, 1000  # of a request; enough for all depths at their deepest
-
-
-class Profiled(Protocol):
-    """What is measured: a `DirectedEngine` that serves nobody yet."""
-
-    spec: EngineSpec
-
-    async def follow(self, table: DepthTable) -> None: ...
-    def counters(self) -> SharedCounters: ...
-    def generate(self, input_ids: list[list[int]], max_new_tokens: int) -> asyncio.Future[Any]: ...
 
 
 def known(spec: EngineSpec) -> StepTimes | None:
@@ -58,23 +47,34 @@ def known(spec: EngineSpec) -> StepTimes | None:
     return Profile.load(str(path)) if path.exists() else None
 
 
-async def measure(engine: Profiled) -> StepTimes:
-    """Time each depth at batch sizes from the smallest to the largest, until the time is up; keep the result for next time.
+async def settle(engine: DirectedEngine) -> None:
+    """Measure step times if the spec wants that and none are known. Takes up to 20 s."""
+    if engine.spec.profile == STARTUP and not (await engine.facts()).step_ms:
+        times = await measure(engine)
+        if times is not None:
+            engine.learn(times)
+
+
+async def measure(engine: DirectedEngine) -> StepTimes | None:
+    """Time each depth at batch sizes from the smallest to the largest, until the time is over; keep the result for next time.
+    None if the engine is too slow for any.
 
     Contexts are short, so that much can be measured: the cost model learns from real traffic what longer ones add.
     """
     began = time.monotonic()
     step_ms: dict[int, dict[int, float]] = {}
-    for batch in _spread(engine.counters().sizes.tolist()):
+    for batch in _spread((await engine.counters()).sizes.tolist()):
         async with _busy(engine, batch):
             for depth in engine.spec.candidate_depths:
-                ms = await _step_ms(engine, depth, batch, until=min(began + WITHIN_S, time.monotonic() + PLACE_S))
+                ms = await _step_ms(engine, depth, batch, until=min(began + WITHIN_S, time.monotonic() + PAIR_S))
                 if ms is not None:
                     step_ms.setdefault(depth, {})[batch] = ms
         if time.monotonic() > began + WITHIN_S:
             break
-    await engine.follow(engine.spec.fallback)
+    await engine.put_in_force(engine.spec.fallback)
     _LOG.info("%s measured its step times in %.1f s: %s", engine.spec.name, time.monotonic() - began, step_ms)
+    if not step_ms:
+        return None
     profile = Profile(
         step_ms=step_ms,
         about="Step times that an engine measured at its start.",
@@ -102,11 +102,11 @@ def _spread(sizes: list[int]) -> list[int]:
 
 
 @asynccontextmanager
-async def _busy(engine: Profiled, batch: int) -> AsyncIterator[None]:
+async def _busy(engine: DirectedEngine, batch: int) -> AsyncIterator[None]:
     """Keep `batch` requests running."""
-    # Tokens without meaning, each prompt its own so that none is found in the prefix cache.
+    # The tokens mean nothing. All prompts differ, so that none is found in the prefix cache.
     prompts = [[2 + (31 * i + 7 * j) % 200 for j in range(PROMPT)] for i in range(batch)]
-    running = engine.generate(prompts, TOKENS)
+    running = engine.face.generate(prompts, TOKENS)
     try:
         yield
     finally:
@@ -114,15 +114,15 @@ async def _busy(engine: Profiled, batch: int) -> AsyncIterator[None]:
         await asyncio.wait([running])
 
 
-async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> float | None:
-    """Milliseconds of a step at one place; None if it did not run there in time."""
-    await engine.follow(DepthTable(depth_by_batch={1: depth}))
-    size = engine.counters().sizes.tolist().index(batch)
+async def _step_ms(engine: DirectedEngine, depth: int, batch: int, until: float) -> float | None:
+    """Milliseconds of a step at one depth and batch size; None if there were too few in time."""
+    await engine.put_in_force(DepthTable(depth_by_batch={1: depth}))
+    size = (await engine.counters()).sizes.tolist().index(batch)
 
     async def after(steps: int) -> tuple[int, float] | None:
-        first = int(engine.counters().timed_count[depth, size])
+        first = int((await engine.counters()).timed_count[depth, size])
         while time.monotonic() < until:
-            now = engine.counters()
+            now = await engine.counters()
             if now.timed_count[depth, size] >= first + steps:
                 return int(now.timed_count[depth, size]), float(now.seconds[depth, size])
             await asyncio.sleep(0.005)
@@ -132,7 +132,7 @@ async def _step_ms(engine: Profiled, depth: int, batch: int, until: float) -> fl
     known = [mark for mark in marks if mark is not None]
     if len(known) < len(marks):
         return None
-    # The median, since one of them may hold the compilation of a kernel.
+    # The median, because a kernel may have been compiled in one of them.
     return statistics.median(1e3 * (s1 - s0) / (n1 - n0) for (n0, s0), (n1, s1) in pairwise(known))
 
 

@@ -8,11 +8,11 @@ from workers.lifetime import Lifetime
 
 
 class Engine:
-    """What a lifetime asks of an engine."""
+    """An engine with requests, and its lifetime."""
 
     def __init__(self, requests: int = 0, controller: bool = False) -> None:
-        self.requests, self.controller = requests, controller
-        self.lifetime = Lifetime(10, 5, lambda: self.controller, lambda: self.requests, lambda: None)
+        self.draining, self.in_flight = False, requests
+        self.lifetime = Lifetime(10, 5, self, lambda: controller, lambda: None)
         self.start = time.monotonic()
 
     def check(self, after_s: float) -> bool:
@@ -27,21 +27,21 @@ def test_an_idle_orphan_ends_at_once() -> None:
 def test_an_orphan_finishes_its_requests_within_its_deadline() -> None:
     engine = Engine(requests=1)
     assert [engine.check(s) for s in (9.9, 10.1, 15.0, 15.2)] == [False, False, False, True]
-    assert engine.lifetime.draining
+    assert engine.draining
     engine = Engine(requests=1)
     engine.check(10.1)
-    engine.requests = 0
+    engine.in_flight = 0
     assert engine.check(10.6)
 
 
 def test_a_controller_that_calls_late_is_no_reason_to_end() -> None:
     engine = Engine(controller=True)
     assert not engine.check(10.1)
-    assert not engine.lifetime.draining
+    assert not engine.draining
 
 
 def test_a_controller_that_comes_back_ends_the_draining() -> None:
     engine = Engine(requests=1)
     engine.check(10.1)
     engine.lifetime.heard()
-    assert not engine.lifetime.draining
+    assert not engine.draining

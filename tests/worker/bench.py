@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tokenizers import Tokenizer
+
 from cluster.messages.directive import DepthTable, Directive
 from cluster.messages.report import EngineReport
 from cluster.messages.spec import EngineSpec
+from workers import startup_profile, tiny
 from workers.directed_engine import DirectedEngine
 from workers.sglang_patch import cpu
+from workers.sglang_patch.engine import SGLangEngine
+from workers.shared_counters import SharedCounters
 
 T = TypeVar("T")
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts.jsonl"
@@ -56,8 +61,10 @@ class Bench:
     def __init__(self, spec: EngineSpec) -> None:
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self.engine = DirectedEngine(spec)
-        self.tokenizer: Any = self.engine._engine.tokenizer_manager
+        self.face = SGLangEngine()
+        self.face.start(spec, startup_profile.known(spec))
+        self.engine = DirectedEngine(spec, self.face)
+        self._tokenizer = Tokenizer.from_file(str(tiny.TARGET / "tokenizer.json"))
         self._sequence = 0
         self.run(self.engine.prove_patch())
 
@@ -67,30 +74,28 @@ class Bench:
     def prompts(self, count: int) -> list[list[int]]:
         """Held-out prompts, as tokens."""
         lines = PROMPTS.read_text().splitlines()[:count]
-        return [self.tokenizer.tokenizer.encode(json.loads(line)["prompt"]) for line in lines]
+        return [self._tokenizer.encode(json.loads(line)["prompt"]).ids for line in lines]
 
     async def depth(self, depth: int) -> EngineReport:
         """Put one depth in force at every batch size."""
         self._sequence += 1
         table = DepthTable(depth_by_batch={1: depth})
-        return await self.engine.take(Directive(incarnation=1, sequence=self._sequence, table=table, lease_s=3600))
+        return await self.engine.exchange(Directive(incarnation=1, sequence=self._sequence, table=table, lease_s=3600))
 
-    async def forget(self) -> None:
-        """Empty the prefix cache, once the scheduler is idle: it has a step in flight yet when the last answer is here."""
-        flushed = await self.tokenizer.flush_cache(timeout_s=60)
-        assert flushed.success, flushed.message
+    def report(self) -> EngineReport:
+        return self.run(self.engine.report(accepted=True))
 
-    async def generate(
-        self, prompt: list[int], tokens: int, seen: Callable[[int], None] = lambda _: None, **params: Any
-    ) -> Trail:
+    def counters(self) -> SharedCounters:
+        return self.run(self.engine.counters())
+
+    async def generate(self, prompt: list[int], tokens: int, seen: Callable[[int], None] = lambda _: None) -> Trail:
         """Stream a greedy answer; `seen` is told how many tokens there are."""
         trail = Trail(prompt)
-        sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True, **params}
-        async for chunk in await self.engine._engine.async_generate(input_ids=prompt, sampling_params=sampling, stream=True):
-            trail.tokens = chunk["output_ids"]
+        async for answer in self.face.stream(prompt, tokens):
+            trail.tokens = answer.tokens
             trail.counts.append(len(trail.tokens))
             trail.times.append(time.monotonic())
-            trail.retractions = chunk["meta_info"]["num_retractions"]
+            trail.retractions = answer.retractions
             seen(len(trail.tokens))
         return trail
 
@@ -124,14 +129,14 @@ def bench(environment: dict[str, str] | None = None, deterministic: bool = True,
     )
     before = dict(os.environ)
     os.environ.update({**(cpu.environment() if DEVICE == "cpu" else {}), **(environment or {})})
-    # Of this process, which is running already, the path has to be set by hand.
+    # This process is running already, so its path has to be set by hand.
     sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     try:
         running = Bench(spec)
         try:
             yield running
         finally:
-            running.engine._engine.shutdown()
+            running.face.shutdown()
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -50,7 +50,7 @@ async def come_back(b: Bench) -> tuple[float, dict[str, list[Trail]]]:
     await b.depth(3)
     # Fills the KV cache with what other requests leave behind.
     await asyncio.gather(*[b.generate(p, 300) for p in prompts[20:26]])
-    await b.forget()
+    await b.face.flush_prefix_cache()
 
     off, long_enough = asyncio.Event(), asyncio.Event()
 
@@ -91,7 +91,7 @@ async def compare(b: Bench) -> dict[str, Comparison]:
     same_step_s = statistics.median(b - a for trail in everything for a, b in itertools.pairwise(trail.times)) / 3
     running = {name: [t for t in some if any(abs(drafted - x) < same_step_s for x in t.times)] for name, some in trails.items()}
     running[CASES[-1]] = [t for some in running.values() for t in some if t.retractions]
-    await b.forget()
+    await b.face.flush_prefix_cache()
 
     async def pair(trail: Trail) -> tuple[float, float]:
         begin = trail.tokens_at(drafted - same_step_s)

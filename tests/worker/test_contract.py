@@ -149,7 +149,7 @@ START = """
 import os, signal, threading
 from cluster.messages.directive import DepthTable
 from cluster.messages.spec import EngineSpec
-from workers.directed_engine import DirectedEngine
+from workers.sglang_patch.engine import SGLangEngine
 
 def start():
     spec = EngineSpec(
@@ -157,7 +157,7 @@ def start():
         candidate_depths=(0, 1),
     )
     try:
-        DirectedEngine(spec)
+        SGLangEngine().start(spec, known=None)
         print("it started", flush=True)
     except RuntimeError as error:
         print("refused:", error, flush=True)

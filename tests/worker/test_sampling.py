@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from math import exp
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.worker.bench import Bench, bench
 from workers.warm_up import SAMPLING, TOKENS, warm_up
 
 PROMPTS, SAMPLES = 10, 64
+SAMPLED = {"temperature": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -22,20 +24,17 @@ def b() -> Iterator[Bench]:
 
 @pytest.mark.parametrize("depth", [0, 3])
 def test_sampled_tokens_have_the_target_s_distribution(b: Bench, depth: int) -> None:
-    """Of the second token of an answer, given its most frequent first one: it is the first that a draft has a part in. What
-    the target gives for it is known, as the first token of a prompt that ends with that first one."""
-    generate = b.engine._engine.async_generate
+    """Compares second tokens of answers with the same first token, the most frequent one: a draft has no part in an earlier
+    token. The target's distribution is known, as that of the first token for a prompt that ends with that first one."""
 
     async def sample(prompt: list[int]) -> tuple[Counter[int], dict[int, float]]:
-        params = {"temperature": 1.0, "max_new_tokens": 3, "ignore_eos": True}
         seconds: dict[int, Counter[int]] = {}
-        for answer in await generate(input_ids=[prompt] * SAMPLES, sampling_params=[params] * SAMPLES):
-            first, second, _ = answer["output_ids"]
+        for answer in await b.face.generate([prompt] * SAMPLES, 3, SAMPLED):
+            first, second, _ = answer.tokens
             seconds.setdefault(first, Counter())[second] += 1
         first = max(seconds, key=lambda token: seconds[token].total())
-        params = {"temperature": 1.0, "max_new_tokens": 1}
-        answer = await generate(input_ids=[*prompt, first], sampling_params=params, return_logprob=True, top_logprobs_num=20)
-        return seconds[first], {token: exp(log) for log, token, _ in answer["meta_info"]["output_top_logprobs"][0]}
+        (answer,) = await b.face.generate([[*prompt, first]], 1, SAMPLED, top_logprobs=20)
+        return seconds[first], {token: exp(log) for token, log in answer.top_logprobs[0].items()}
 
     async def all_samples() -> list[tuple[Counter[int], dict[int, float]]]:
         await b.depth(depth)
@@ -57,12 +56,23 @@ def test_sampled_tokens_have_the_target_s_distribution(b: Bench, depth: int) -> 
 
 
 def test_warming_up_runs_sampled_steps_with_and_without_a_draft(b: Bench) -> None:
-    """On a GPU this compiles what the first client would have to wait for. Nothing of it stays in force."""
-    before = b.engine.counters()
-    b.run(warm_up(b.engine))
-    ran = b.engine.counters().step_count - before.step_count
-    deepest = max(b.engine.spec.candidate_depths)
-    assert set(ran.sum(axis=1).nonzero()[0]) == {0, deepest}
-    assert ran[0].sum() >= len(SAMPLING) * (TOKENS - 1)
-    assert b.engine._in_force == b.engine.spec.fallback
-    assert not b.engine.health.in_flight
+    """On a GPU this compiles what the first client would have to wait for. Afterwards the fallback, depth 0, is in force."""
+
+    def steps_at_each_depth(work: Coroutine[Any, Any, Any]) -> list[int]:
+        before = b.counters().step_count
+        b.run(work)
+        counts: list[int] = (b.counters().step_count - before).sum(axis=1).tolist()
+        return counts
+
+    async def generate() -> None:
+        await b.face.generate(b.prompts(1), TOKENS)
+
+    off, *between, deepest = steps_at_each_depth(warm_up(b.engine))
+    assert off >= len(SAMPLING) * (TOKENS - 1)
+    assert deepest
+    assert not any(between)
+    off, *drafting = steps_at_each_depth(generate())
+    assert off
+    assert not any(drafting)
+    load = b.report().load
+    assert not load.running + load.waiting

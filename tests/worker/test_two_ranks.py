@@ -58,7 +58,7 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
             report = await b.depth(depth)
             seen.append(report.ranks)
             await asyncio.sleep(0.03 if DEVICE == "cuda" else 0.06)
-            while b.engine.report(accepted=True).requests == report.requests:  # a slow machine may not have made a step yet
+            while (await b.engine.counters()).requests == report.requests:  # a slow machine may not have made a step yet
                 await asyncio.sleep(0.001)
         for task in asking:
             task.cancel()
@@ -68,13 +68,13 @@ def test_ranks_switch_in_the_same_step(b: Bench) -> None:
     seen = b.run(switch_under_load())
     for one, two in seen:
         assert (one.revision, one.at_step) == (two.revision, two.at_step)
-    one, two = b.engine.report(accepted=True).ranks
+    one, two = b.report().ranks
     print(f"\n{len(seen)} directives, {one.switches} switches in {one.at_step} steps")
     assert one.switches == two.switches > SWITCHES // 3
 
 
 def test_multicast_is_off_in_all_processes(b: Bench) -> None:
-    # Not readable of SGLang's own processes: setting a title overwrites where Linux keeps a process's environment.
+    # SGLang's own processes cannot be asked: by setting a title they overwrite where Linux keeps their environment.
     found = psutil.Process().children(recursive=True)
     environments = [seen for p in found if p.status() != psutil.STATUS_ZOMBIE and (seen := p.environ())]
     assert environments
@@ -83,7 +83,7 @@ def test_multicast_is_off_in_all_processes(b: Bench) -> None:
 
 
 def test_text_is_that_of_one_rank(b: Bench, one_rank_texts: list[list[int]]) -> None:
-    """In float32 exactly. Two ranks add their halves of each sum in another order, which bfloat16 shows at near ties."""
+    """Exactly so in float32. Two ranks add the halves of each sum in another order, which shows in bfloat16 at near ties."""
     two_ranks_texts = texts(b)
     assert all(len(tokens) == 64 for tokens in two_ranks_texts)
     same = [

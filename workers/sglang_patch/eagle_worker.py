@@ -25,7 +25,7 @@ from workers.sglang_patch.depth_lookup import DepthLookup
 from workers.sglang_patch.draft_worker import DeferringDraftWorker
 from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.one_node import OneNodeInputs
-from workers.sglang_patch.start_files import get_known, put_facts
+from workers.sglang_patch.start_files import read_step_times, write_facts
 from workers.sglang_patch.step_recorder import StepRecorder
 from workers.shared_counters import SharedCounters
 
@@ -59,7 +59,7 @@ class DirectedEagleWorker(EAGLEWorkerV2):
     def init_cuda_graphs(self) -> None:
         """Build the state of every candidate depth. Then the batch sizes are known, and counting can start."""
         folder = Path(os.environ[COUNTERS_ENV])
-        self.lookup.prepare_for(cuda_graphs.sizes(self._target_worker.model_runner), get_known(folder))
+        self.lookup.prepare_for(cuda_graphs.sizes(self._target_worker.model_runner), read_step_times(folder))
         before = cuda_graphs.free_gib(self.device, self.gpu_id)
         with cuda_graphs.captured_for(self.lookup.graph_sizes_of[self.speculative_num_steps]):
             super().init_cuda_graphs()
@@ -68,7 +68,7 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         self._state_gib[self.speculative_num_steps] = taken - sum(self._state_gib.values())
         rank = get_parallel().tp_rank
         if rank == 0:
-            put_facts(folder, self._facts())
+            write_facts(folder, self._facts())
         sizes = self.lookup.graph_sizes or _ungraphed_sizes(self.req_to_token_pool.size)
         counters = SharedCounters.create(folder / f"rank{rank}", self.lookup.candidate_steps, sizes)
         self.recorder = StepRecorder(counters, self.lookup.padded, self._draft_worker.work)

@@ -1,4 +1,4 @@
-"""What an engine has in hand, and whether it still generates. Of the actor's end of SGLang: its tokenizer manager."""
+"""Counts clients' requests in SGLang's tokenizer manager, and shows that the engine generates."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import time
 import uuid
 from typing import Any
 
-WITHIN_S = 5.0  # a probe's token
+WITHIN_S = 5.0
+"""Time for the one token of a health check."""
 
 
-class Health:
-    """Counts clients' requests, and generates tokens that are none's."""
+class HealthCheck:
+    """Generates tokens that are no client's, and tells clients' requests from its own."""
 
     def __init__(self, tokenizer_manager: Any) -> None:
         self._tokenizer = tokenizer_manager
-        self._probes: set[str] = set()
+        self._own: set[str] = set()
 
     @property
     def in_flight(self) -> int:
-        """Clients' requests that were taken and are not answered to the end. May be asked for from any thread."""
-        taken = self._tokenizer.rid_to_state
-        return len(taken) - sum(rid in taken for rid in tuple(self._probes))
+        """Clients' requests that are not answered to the end. May be asked for from any thread."""
+        requests = self._tokenizer.rid_to_state
+        return len(requests) - sum(rid in requests for rid in tuple(self._own))
 
-    async def probe(self) -> None:
-        """Return once the engine has shown that it generates: by a token of the probe's own, or, where SGLang leaves
-        a health check's request out because it is busy with others, by anything that came back for them.
+    async def check(self) -> None:
+        """Return once the engine has shown that it generates, by a token of the check's own. While SGLang is busy with
+        clients' requests it ignores that of a health check; then anything that it generates for them will do.
 
         Raises:
             TimeoutError: if it has not.
@@ -39,7 +40,7 @@ class Health:
         began, busy = time.time(), False
         tokens = self._tokenizer.generate_request(request, None)
         first = asyncio.ensure_future(anext(tokens))
-        self._probes.add(rid)
+        self._own.add(rid)
         try:
             while not first.done() and not (busy and self._tokenizer.last_receive_tstamp > began):
                 if time.time() > began + WITHIN_S:
@@ -53,4 +54,4 @@ class Health:
             await asyncio.wait([first])
             await tokens.aclose()
             self._tokenizer.rid_to_state.pop(rid, None)
-            self._probes.discard(rid)
+            self._own.discard(rid)

@@ -23,7 +23,7 @@ def start(original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
 
         proof.prove(scheduler, device(), Path(os.environ[COUNTERS_ENV]), get_parallel().tp_rank)
     except Exception as error:
-        start_progress.fail(error)
+        start_progress.note_failure(error)
         raise
 
 

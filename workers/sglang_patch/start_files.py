@@ -1,4 +1,7 @@
-"""What passes between the actor and rank 0's scheduler process at the start, as files beside the counters."""
+"""What an engine's processes hand each other once, at the start, as files beside the counters.
+
+The actor tells the schedulers the step times that are known; rank 0's scheduler tells the actor what it has settled.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,23 @@ from pathlib import Path
 from cluster.messages.hello import EngineFacts
 from cluster.messages.profile import StepTimes
 
+_STEP_TIMES, _FACTS = "step_times.json", "facts.json"
 
-def put_known(folder: Path, known: StepTimes | None) -> None:
-    """Leave the step times known so far for the schedulers."""
+
+def write_step_times(folder: Path, known: StepTimes | None) -> None:
     if known is not None:
-        (folder / "known.json").write_text(known.model_dump_json(include={"step_ms"}))
+        (folder / _STEP_TIMES).write_text(known.model_dump_json(include={"step_ms"}))
 
 
-def get_known(folder: Path) -> StepTimes | None:
-    path = folder / "known.json"
+def read_step_times(folder: Path) -> StepTimes | None:
+    """None if none are known."""
+    path = folder / _STEP_TIMES
     return StepTimes.model_validate_json(path.read_text()) if path.exists() else None
 
 
-def put_facts(folder: Path, facts: EngineFacts) -> None:
-    (folder / "facts.json").write_text(facts.model_dump_json())
+def write_facts(folder: Path, facts: EngineFacts) -> None:
+    (folder / _FACTS).write_text(facts.model_dump_json())
 
 
-def get_facts(folder: Path) -> EngineFacts:
-    return EngineFacts.model_validate_json((folder / "facts.json").read_text())
+def read_facts(folder: Path) -> EngineFacts:
+    return EngineFacts.model_validate_json((folder / _FACTS).read_text())

@@ -54,8 +54,9 @@ class StepRecorder:
         self._verified_at = 0.0
 
     def table_in_force(self, revision: int) -> None:
-        with self._counters.writing():
-            self._counters.put(revision=revision, at_step=self._counters.get("steps"))
+        c = self._counters
+        with c.writing():
+            c.revision[()], c.at_step[()] = revision, c.steps
 
     def prefill_launched(self) -> None:
         self._last_was_decode = False
@@ -66,12 +67,19 @@ class StepRecorder:
         self._last_depth, self._last_was_decode = depth, True
         c = self._counters
         with c.writing():
-            c.put(depth=depth, batch=batch, steps=c.get("steps") + 1, switches=c.get("switches") + switched)
+            c.depth[()], c.batch[()] = depth, batch
+            c.steps[()] += 1
+            c.switches[()] += switched
 
     def step_verified(self, correct_drafts: Sequence[int]) -> None:
         """Count a verified step. `correct_drafts` is the number of accepted draft tokens of each of its requests."""
         step, now = self._in_flight.popleft(), self._clock()
         size = min(bisect_left(self._sizes, self._padded(step.batch)), len(self._sizes) - 1)
+        at_least = [0] * (step.depth + 1)  # requests of which so many draft tokens were accepted, or more
+        for correct in correct_drafts:
+            at_least[correct] += 1
+        for position in reversed(range(step.depth)):
+            at_least[position] += at_least[position + 1]
         c = self._counters
         with c.writing():
             c.step_count[step.depth, size] += 1
@@ -79,17 +87,15 @@ class StepRecorder:
                 c.timed_count[step.depth, size] += 1
                 c.seconds[step.depth, size] += now - self._verified_at
                 if step.switched_from is not None:
-                    row = c.get("switches_kept") % SWITCHES_KEPT
+                    row = int(c.switches_kept) % SWITCHES_KEPT
                     c.switch_steps[row] = step.switched_from, step.depth, step.batch, now - self._verified_at
-                    c.put(switches_kept=c.get("switches_kept") + 1)
-            for correct in correct_drafts:
-                c.reached[: min(correct + 1, step.depth)] += 1
-                c.accepted[:correct] += 1
-            c.put(
-                tokens=c.get("tokens") + sum(correct_drafts) + len(correct_drafts),
-                requests=c.get("requests") + len(correct_drafts),
-                draft_passes=self._work.passes,
-                draft_set_aside=self._work.deferred,
-                draft_writes=self._work.writes,
-            )
+                    c.switches_kept[()] += 1
+            if step.depth:
+                c.reached[: step.depth] += at_least[:-1]
+                c.accepted[: step.depth] += at_least[1:]
+            c.tokens[()] += sum(correct_drafts) + len(correct_drafts)
+            c.requests[()] += len(correct_drafts)
+            c.draft_passes[()] = self._work.passes
+            c.draft_deferred[()] = self._work.deferred
+            c.draft_writes[()] = self._work.writes
         self._verified_at = now
