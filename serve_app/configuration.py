@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cluster.messages.base import Depth, Message
 from cluster.messages.directive import DepthTable
@@ -14,19 +14,22 @@ from workers.sglang_patch import cpu
 from workers.sglang_patch.server_args import TINY, check_server_args
 
 
+def _known(server_args: dict[str, Any]) -> dict[str, Any]:
+    check_server_args(server_args)
+    return server_args
+
+
+ServerArgs = Annotated[dict[str, Any], AfterValidator(_known)]
+"""SGLang server arguments that an application may set."""
+
+
 class EngineGroup(Message):
     """Engines that are alike."""
 
     name: str = Field("engine", pattern=r"^[a-z][a-z0-9-]{0,30}$", description="Engines are called NAME-0, NAME-1, and so on.")
     count: int = Field(1, ge=1, le=1000, description="Number of engines. The controller's `engines` changes it live.")
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs of each engine (on the CPU: processes).")
-    server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang arguments of this group, over the common ones.")
-
-    @field_validator("server_args")
-    @classmethod
-    def _known(cls, server_args: dict[str, Any]) -> dict[str, Any]:
-        check_server_args(server_args)
-        return server_args
+    server_args: ServerArgs = Field(default_factory=dict, description="SGLang arguments of this group, over the common ones.")
 
 
 class AppConfig(Message):
@@ -55,14 +58,8 @@ class AppConfig(Message):
     when_gpus_missing: Literal["wait", "fail"] = Field(
         "wait", description="What to do if the cluster has fewer GPUs than the engines need: wait for more, or refuse to deploy."
     )
-    server_args: dict[str, Any] = Field(default_factory=dict, description="SGLang server arguments of all engines.")
+    server_args: ServerArgs = Field(default_factory=dict, description="SGLang server arguments of all engines.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the engines' processes.")
-
-    @field_validator("server_args")
-    @classmethod
-    def _known(cls, server_args: dict[str, Any]) -> dict[str, Any]:
-        check_server_args(server_args)
-        return server_args
 
     @model_validator(mode="after")
     def _consistent(self) -> AppConfig:
