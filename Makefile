@@ -11,7 +11,7 @@ INSTALLED := .venv/installed-for-$(DEVICE)
 serve: $(INSTALLED)
 	configs/with-haproxy $(BIN)/python -m serve_app.console $(CONFIG)
 
-## With the real SGLang engine on the CPU, two at once at most. Not in it: chaos, bench, and tests/gpu, which want two GPUs.
+## With the real SGLang engine on the CPU, at most two at once. Without chaos, bench, and tests/gpu, which needs two GPUs.
 test: lint test-unit
 	$(BIN)/pytest -n auto tests/scenarios
 	$(BIN)/pytest -n 2 --dist loadfile tests/worker
@@ -53,7 +53,7 @@ $(INSTALLED): pyproject.toml requirements/constraints.txt requirements/gpu-only.
 		--build-constraints requirements/constraints.txt $(if $(filter cpu,$(DEVICE)),--excludes requirements/gpu-only.txt) --editable '.[dev]'
 	touch $@
 
-## Write requirements/constraints.txt anew: the newest versions that pyproject.toml allows.
+## Update requirements/constraints.txt to the newest versions that pyproject.toml allows.
 lock: $(INSTALLED)
 	$(BIN)/uv pip compile --upgrade --extra dev --python-version 3.11 --no-annotate --custom-compile-command 'make lock' \
 		--output-file requirements/constraints.txt pyproject.toml
