@@ -69,7 +69,7 @@ async def _measure(engine: DirectedEngine, rounds: int, seconds: float) -> None:
 
     ratios, rates = [], []
     for i in range(rounds):
-        # Which comes first alternates too, so that a steady drift cancels.
+        # The order alternates too, so that a steady drift cancels.
         first, second = await window(control=bool(i % 2)), await window(control=not i % 2)
         with_control, without = (first, second) if i % 2 else (second, first)
         ratios.append(with_control / without)

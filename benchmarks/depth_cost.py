@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 2, 3, 5, 7])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--attention-backend", default="fa3")
-    parser.add_argument("--rounds", type=int, default=2, help="timings of each place that the median is taken of")
+    parser.add_argument("--rounds", type=int, default=2, help="timings of each batch size, of which the median counts")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         result = _measure(args, Path(name))

@@ -4,7 +4,7 @@
 
 On GPUs: engines of one GPU each, Llama 3.1 8B shapes with random weights, prompts of 512 tokens, answers of 256. Random
 weights accept nothing, so acceptance is SGLang's simulation (SGLANG_SIMULATE_ACC_LEN): every step yields `--accept-length`
-tokens a request, but at most depth + 1. On the CPU: the packaged tiny pair, with the acceptance that it has.
+tokens a request, but at most depth + 1. On the CPU: the packaged tiny pair, with its own acceptance.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def _status(http: aiohttp.ClientSession) -> FleetStatus:
 
 
 async def _point(http: aiohttp.ClientSession, concurrency: int, args: argparse.Namespace) -> Point:
-    """Output tokens a second, and medians of TPOT and TTFT, while so many clients ask without a pause."""
+    """Output tokens a second, and medians of TPOT and TTFT, while `concurrency` clients ask without a pause."""
     prompt_tokens, answer_tokens = (512, 256) if args.device == "cuda" else (64, 64)
     rng = random.Random(concurrency)
     tokens = 0

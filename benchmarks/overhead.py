@@ -1,11 +1,11 @@
-"""What the front door costs: the same engine behind our ingress and behind SGLang's own server.
+"""What the ingress costs: the same engine behind it and behind SGLang's own server.
 
     python -m benchmarks.overhead [--device cpu] [--rounds 15] [--seconds 6] [--clients 16] [--tokens 256]
 
 On the CPU the packaged tiny pair; on a GPU Llama 3.1 8B shapes with random weights and a simulated accept length of 3. SGLang's
-server runs with the same arguments, the same patch and the same fixed depth. Both run all the while, and hold their memory; in
-each round one after the other answers, first a single client and then `--clients` streams, while all processes of the other are
-stopped. A machine's speed drifts by more than what is measured here: within seconds it meets both.
+server runs with the same arguments, the same patch and the same fixed depth. Both run all the time and hold their memory. In each
+round they answer in turn, first a single client and then `--clients` streams, while all processes of the other are stopped. The
+machine's speed drifts by more than the difference that is measured; turns of a few seconds meet both sides with it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Side:
     tokens_per_s: list[float] = field(default_factory=list)
 
     def send(self, sent: signal.Signals) -> None:
-        """To all its processes."""
+        """Send a signal to all its processes."""
         server = psutil.Process(self.pid)
         for process in [server, *server.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
@@ -117,8 +117,8 @@ def _one_engine(device: str, folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _server(spec: EngineSpec, folder: Path) -> Iterator[int]:
-    """SGLang's server with the engine's arguments. The patch is put in as the engine actor puts it in, and the fixed depth
-    by SGLang's own route for internal state."""
+    """SGLang's server with the engine's arguments. It gets the patch as in an engine actor, and the fixed depth through SGLang's
+    own route for internal state."""
     counters = Path(tempfile.mkdtemp(prefix="overhead-", dir="/dev/shm"))
     arguments = {**sglang_arguments(spec, folder), "host": "127.0.0.1", "port": SERVER_PORT}
     environment = {**os.environ, **spec.environment, COUNTERS_ENV: str(counters)}
@@ -165,7 +165,7 @@ async def _measure(sides: tuple[Side, Side], model: str, args: argparse.Namespac
 
 @asynccontextmanager
 async def _alone(side: Side, sides: tuple[Side, Side]) -> AsyncIterator[None]:
-    """One side runs, the other stands still."""
+    """One side runs while the other is stopped."""
     for other in sides:
         other.send(signal.SIGCONT if other is side else signal.SIGSTOP)
     await asyncio.sleep(SETTLE_S)

@@ -24,19 +24,19 @@ START_TIMEOUT_S = 600
 PORT = 8000
 
 RAY_ENVIRONMENT = {
-    # Ray's token authentication would write a token into the home folder of whoever runs this.
+    # Ray's token authentication would write a token into the user's home folder.
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray is nice to other processes; figures must not depend on who else is at work.
+    # Ray lowers its workers' priority; figures must not depend on other processes.
     "RAY_worker_niceness": "0",
 }
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-"""Environment of engines on GPUs whose NVLink multicast is not to be used."""
+"""Environment of engines on GPUs whose NVLink multicast must not be used."""
 
 
 def document(args: dict[str, Any], *deployments: dict[str, Any]) -> dict[str, Any]:
-    """What `serve run` takes: one application of `args`, at `PORT` of this machine alone."""
+    """A configuration for `serve run`: one application of `args`, at `PORT` of the loopback address."""
     application = {"name": "specfleet", "route_prefix": "/", "import_path": "serve_app.app:build", "args": args}
     return {
         "proxy_location": "HeadOnly",
@@ -47,7 +47,7 @@ def document(args: dict[str, Any], *deployments: dict[str, Any]) -> dict[str, An
 
 @contextmanager
 def fleet(config: Path) -> Iterator[int]:
-    """`serve run` on a YAML, from all engines' serving to the end. Gives its process."""
+    """Run `serve run` on a YAML, and yield its process id once all engines serve."""
     serve = [str(ROOT / "configs" / "with-haproxy"), sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
     with running(serve, {**os.environ, **RAY_ENVIRONMENT}, all_engines_serve, signal.SIGINT) as pid:
         yield pid
@@ -55,8 +55,7 @@ def fleet(config: Path) -> Iterator[int]:
 
 @contextmanager
 def running(command: list[str], environment: dict[str, str], ready: Callable[[], bool], stop: signal.Signals) -> Iterator[int]:
-    """A server, from its being ready to its end; gives its process. Raises RuntimeError, with what it printed last, if it
-    never is ready."""
+    """Run a server, and yield its process id once it is ready. Raises RuntimeError, with its last output, if it never is."""
     with tempfile.NamedTemporaryFile(prefix="serving-", suffix=".log") as log:
         # A session of its own, and SIGINT not ignored, even if this runs in the background of a shell.
         process = subprocess.Popen(
@@ -82,7 +81,7 @@ def running(command: list[str], environment: dict[str, str], ready: Callable[[],
 
 
 def all_engines_serve() -> bool:
-    """Raises RuntimeError for an engine that failed to start."""
+    """Whether all engines serve. Raises RuntimeError for an engine that failed to start."""
     engines = FleetStatus.model_validate_json(answer).engines if (answer := get(url("/fleet"))) else ()
     for engine in engines:
         if engine.state == "failed":
@@ -91,7 +90,7 @@ def all_engines_serve() -> bool:
 
 
 def get(address: str) -> bytes | None:
-    """None while there is no answer, or one that is no success."""
+    """The body of an answer; None without a successful one."""
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:
             return bytes(answer.read())

@@ -42,7 +42,7 @@ def llama_8b_pair(folder: Path) -> tuple[Path, Path]:
 
 
 def served_8b(folder: Path, accept_length: float, mem_fraction: float) -> dict[str, Any]:
-    """What an application has to say to serve the pair, written into `folder`, by engines of one H200 each.
+    """Arguments of an application that serves the pair, written into `folder`, with engines of one H200 each.
 
     Random weights accept nothing, so acceptance is SGLang's simulation: every step yields `accept_length` tokens a request,
     but at most depth + 1. The tokenizer is the tiny pair's: any will do to print tokens.

@@ -1,15 +1,15 @@
-"""Time of one decide() for a thousand engines that all have something new to say, as one JSON object.
+"""Time of one decide() for a thousand engines that all report something new, as one JSON object.
 
     OMP_NUM_THREADS=1 python -m benchmarks.thousand_engines [ENGINES TICKS] [--bar-ms 100]
 
 With a bar it exits with 1 if the median or the 95th percentile is above it.
 
-One core is meant, so numpy gets one thread, as Ray has it in an actor of one CPU.
+The figure is for one core, so numpy gets one thread, as in a Ray actor of one CPU.
 
 Every engine pads to 35 batch sizes, has four depths, has run at all of them (so that its report lists 140 rows), and
 in each tick runs 32 steps at up to four batch sizes somewhere; acceptance differs between engines. Reports come out of
 pickles, as Ray brings them, and replace those of the tick before in a window of each engine, as in the controller. That
-happens outside the timed part. The garbage collector runs when it likes; what it takes within decide() counts.
+happens outside the timed part. The garbage collector runs as usual, and its time within decide() counts.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def main() -> int:
         "p95_ms": statistics.quantiles(times, n=20)[-1],
         "slowest_ms": max(times),
         "longest_collecting_ms": max(tick.collecting_ms for tick in others),
-        "first_ms": first.ms,  # takes in all that the engines ever counted
+        "first_ms": first.ms,  # reads everything that the engines have counted
     }
     rounded = {name: round(ms, 1) for name, ms in figures.items()}
     print(json.dumps({"engines": arguments.engines, "ticks": arguments.ticks, **rounded}))

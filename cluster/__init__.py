@@ -1,1 +1,1 @@
-"""The fleet and its brain: pure Python and Ray, no sglang, no torch."""
+"""The fleet: messages, policy, control, routing and simulation. Pure Python and Ray, without SGLang and torch."""

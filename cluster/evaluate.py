@@ -17,7 +17,7 @@ from cluster.simulation.scenario import Scenario
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate every file; 2 if one of them is no scenario."""
+    """Evaluate every file. Returns the exit code: 2 if one of them is not a scenario."""
     parser = argparse.ArgumentParser(
         "python -m cluster.evaluate", description="How near the measured policy comes to an oracle, one JSON object a line."
     )

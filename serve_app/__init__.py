@@ -1,1 +1,1 @@
-"""The front door: the Ray Serve application, its HTTP routes and its configuration."""
+"""The Ray Serve application: its HTTP routes, handle methods and configuration."""

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 NAME = "Controller"
 
 
-# Ingresses fetch snapshots several times a second. An access log of them would bury all else.
+# Ingresses fetch snapshots several times a second. An access log of these would bury everything else.
 @serve.deployment(
     name=NAME,
     num_replicas=1,
@@ -45,9 +45,8 @@ class ControllerDeployment:
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Put a new `user_config` in force.
 
-        A wrong one is refused: the one before stays in force, and `GET /fleet` says why. It raises only if there is none
-        before, because Serve would replace a replica that raises here again and again, and the fleet would have no
-        controller.
+        A wrong one is refused: the last one stays in force, and `GET /fleet` says why. Only the first one raises, since Serve
+        replaces a replica that raises here, again and again, and the fleet would have no controller.
         """
         try:
             self._controller.configure(ControllerSettings.model_validate(user_config))

@@ -1,7 +1,7 @@
 """The application's OpenAPI document.
 
-Routes read their bodies themselves, so that every error has OpenAI's format and an engine gets the client's own bytes. So FastAPI
-does not know the schemas, and this module adds them.
+Routes read their bodies themselves, so that every error has OpenAI's format and an engine gets the client's own bytes. FastAPI
+therefore does not know the schemas, and this module adds them.
 """
 
 from __future__ import annotations

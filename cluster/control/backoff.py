@@ -11,8 +11,8 @@ STABLE_S = 30.0
 
 @dataclass
 class Backoff:
-    """Failures of one engine. There is no wait after the first; after each further one it doubles, until the engine has served
-    for `STABLE_S`."""
+    """Failures of one engine. There is no wait after the first one. After each further one the wait doubles. If the engine has
+    served for `STABLE_S`, its next failure counts as the first."""
 
     failures: int = 0
     why: str = ""

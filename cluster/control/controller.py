@@ -27,7 +27,7 @@ from cluster.routing.snapshot import PackedSnapshot
 _LOG = logging.getLogger(__name__)
 
 RECONCILE_EVERY_S = 0.5
-PLACED_WITHIN_S = 10.0  # an actor without a node after this long waits for one, rather than for its process to start
+PLACED_WITHIN_S = 10.0  # an actor that has no node after this long may be waiting for one, not for its process to start
 
 
 class MeasuredPolicy(Policy, Protocol):
@@ -37,9 +37,9 @@ class MeasuredPolicy(Policy, Protocol):
 
 
 class Controller:
-    """Decides for the whole fleet at every tick, and keeps the engines that live to those that are wanted.
+    """Decides for the whole fleet at every tick, and makes the living engines match the wanted ones.
 
-    It exchanges with each engine in a loop of its own, so that one that is dead or hung delays no other.
+    Each engine has a loop of its own for its exchanges, so that a dead or hung one delays no other.
     """
 
     def __init__(self, fleet: Fleet, served_model_name: str, measured: MeasuredPolicy) -> None:
@@ -64,7 +64,7 @@ class Controller:
         """Put new settings in force at once.
 
         Raises:
-            ValueError: if they name a group of engines that does not exist; then the settings before stay.
+            ValueError: if they name a group of engines that does not exist. The previous settings then stay in force.
         """
         self._put_in_force(settings)
         self._refused = ""
@@ -79,7 +79,7 @@ class Controller:
         self._put_in_force(self._settings.model_copy(update={"mode": mode}))
 
     async def run(self) -> None:
-        """Keep the fleet whole and directed, for ever. Raises only what is a bug."""
+        """Keep the fleet whole and directed, for ever. An exception from here is a bug."""
         loops = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._reconcile_for_ever())]
         try:
             await asyncio.gather(*loops)
@@ -88,17 +88,17 @@ class Controller:
                 task.cancel()
 
     def tick(self) -> None:
-        """Decide for every engine, and publish what is known of all of them."""
+        """Decide for every engine, and publish the status and metrics of all."""
         self._decide()
         for engine in self.status().engines:
             self._metrics.observe(engine)
 
     def status(self) -> FleetStatus:
-        """All that is known of the fleet, as of the last tick or change."""
+        """The fleet's status as of the last tick or change."""
         return self._published.status()
 
     def snapshot(self) -> PackedSnapshot:
-        """The part of it that ingresses route by."""
+        """The part of the status that ingresses route by."""
         return self._published.snapshot()
 
     # -- directives --
@@ -126,7 +126,7 @@ class Controller:
             engine.plan = plan
 
     def _directive(self, engine: EngineLink) -> Directive:
-        """An engine that has not reported yet gets its own fallback: the policy cannot decide before it knows its depths."""
+        """An engine that has not reported yet gets its own fallback: the policy does not know its depths before."""
         assert engine.spec is not None
         plan = engine.plan or Plan(engine.spec.fallback, "no report yet: the engine's own table")
         self._sequence += 1
@@ -149,7 +149,7 @@ class Controller:
             await asyncio.sleep(RECONCILE_EVERY_S)
 
     async def _reconcile(self) -> None:
-        """Look at what lives, and act on it. Nothing has to be remembered from one time to the next."""
+        """Compare the actors that live with the engines that are wanted, and act. Nothing is remembered between two calls."""
         await self._look()
         if any(engine.superseded for engine in self._engines.values()):
             return  # Serve has started the next controller and ends this one; both would fight over the engines
@@ -167,14 +167,14 @@ class Controller:
             self._add(EngineLink(actor, handle, spec, self._current_settings, self._published.expire))
 
     async def _look(self) -> None:
-        """Adopt actors that other controllers created, and judge those that are known."""
+        """Adopt actors that other controllers created, and update the health of known ones."""
         living = await asyncio.to_thread(self._fleet.living)
         for actor in sorted(living - self._engines.keys()):
             if (handle := await asyncio.to_thread(self._fleet.find, actor)) is not None:
                 wanted = self._wanted.get(engine_of(actor))
                 spec = wanted if wanted is not None and wanted.names(actor) else None
                 self._add(EngineLink(actor, handle, spec, self._current_settings, self._published.expire, adopted=True))
-        # A controller that was stopped for a while must not take its own sleep for the engines' silence.
+        # A controller that was stopped for a while must not mistake its own sleep for the engines' silence.
         now = time.monotonic()
         passed_s = min(now - self._looked_at, 2 * RECONCILE_EVERY_S)
         self._looked_at = now

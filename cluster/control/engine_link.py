@@ -32,9 +32,9 @@ Answer = TypeVar("Answer")
 
 
 class EngineLink:
-    """One engine actor: exchanges directives for reports, and asks for tokens when it yields none.
+    """Exchanges directives for reports with one engine actor, and checks its health when it yields no tokens.
 
-    What an answer, or none, means for the engine's state is decided in `EngineHealth`.
+    `EngineHealth` decides what an answer, or a missing one, means for the engine's state.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EngineLink:
         self.spec = spec
         self.plan: Plan | None = None
         self.news = asyncio.Event()
-        """Set when its plan changed, so that it need not wait for its next tick."""
+        """Set when its plan has changed, so that the next directive goes out at once."""
         self.superseded = False
         """Whether it follows a newer controller."""
         self._settings = settings
@@ -90,7 +90,7 @@ class EngineLink:
 
     @property
     def lost(self) -> str:
-        """Why it is of no more use; empty if it is of use."""
+        """Why it must be replaced; empty if it need not be."""
         return self._health.reason if self._health.action(self._settings()) == "replace it" else ""
 
     @property
@@ -100,18 +100,18 @@ class EngineLink:
 
     @property
     def unplaced_s(self) -> float:
-        """Seconds that it has given no sign of having been placed on a node; 0 if it has."""
+        """Seconds since it was created or adopted, while it has not answered; 0 once it has, as it is then on a node."""
         return 0.0 if self._health.answered else time.monotonic() - self._began
 
     @property
     def reporting(self) -> ReportingEngine | None:
-        """What a policy decides by; None while no decision can be made for it."""
+        """What a policy reads; None while it cannot decide for this engine."""
         if self._facts is None or self._report is None or self.state not in ("serving", "draining"):
             return None
         return ReportingEngine(self._facts, self._report)
 
     def living(self, wanted: EngineSpec | None, served_model_name: str) -> Living:
-        """What to reconcile by."""
+        """What `reconcile` reads."""
         return Living(
             actor=self.actor,
             engine=self.name,
@@ -144,7 +144,7 @@ class EngineLink:
     # -- draining --
 
     def drain(self, why: str) -> None:
-        """Give it no more requests. It is drained once those that run have ended, or at the latest after its `drain_s`."""
+        """Give it no more requests. It is drained once the running ones have ended, or at the latest after its `drain_s`."""
         _LOG.warning("draining engine %s: %s", self.actor, why)
         self._draining_since = time.monotonic()
         self.health = self._health.drains(why)
@@ -159,7 +159,7 @@ class EngineLink:
     # -- calls --
 
     async def follow(self, directive: Callable[[EngineLink], Directive]) -> None:
-        """Send a directive at every tick and keep the report, until the engine is lost. `directive` needs its spec."""
+        """Send a directive at every tick and keep the report, until the engine is lost. `directive` reads the engine's spec."""
         while not self._health.lost:
             self.news.clear()
             if self.spec is None:
@@ -170,7 +170,7 @@ class EngineLink:
                 await asyncio.wait_for(self.news.wait(), self._settings().tick_s)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time count against the engine, and check its health if it is due."""
+        """Let time count against the engine, and check its health if that is due."""
         self.health = self._health.time_passed(seconds, self._settings())
         if self._health.action(self._settings()) == "check its health" and self._health_check is None:
             self._health_check = asyncio.create_task(self._check_health())
@@ -180,7 +180,7 @@ class EngineLink:
             self._health_check.cancel()
 
     async def _greet(self) -> None:
-        """Ask for what never changes."""
+        """Ask for the engine's hello: what never changes."""
         hello = await self._answer(self.handle.hello.remote())
         if hello is not None:
             self.spec, self._facts = hello.spec, hello.facts
@@ -222,7 +222,7 @@ class EngineLink:
             self._health_check = None
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer | None:
-        """The engine's answer; None if there will be none. An answer that is late is waited for."""
+        """Return the engine's answer, or None if there will be none. A late answer is waited for."""
         answer = asyncio.ensure_future(call)
         deadline_s = self._settings().deadline_s
         try:

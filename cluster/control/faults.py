@@ -1,7 +1,7 @@
-"""What state an engine is in, why, and what is to be done: a state machine without a clock and without calls.
+"""What state an engine is in, why, and what to do about it: a state machine without a clock and without calls.
 
-`EngineHealth` is the state; each of its methods takes one observation in and returns the next state. docs/fleet.md holds
-the table of faults, and tests/unit/test_faults.py checks each of its rows here.
+`EngineHealth` is the state; each of its methods takes one observation and returns the next state. docs/fleet.md holds the
+table of faults, and tests/unit/test_faults.py checks each of its rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EngineHealth:
     """
 
     answered_as: EngineState = "starting"
-    """Its state by its answers alone, whether it drains or not."""
+    """Its state by its answers alone; draining does not count."""
     reason: str = CREATED
     """Why it is in its state; empty while all is well."""
     adopted: bool = False
@@ -53,7 +53,7 @@ class EngineHealth:
         """An engine that another controller created."""
         return cls(reason=ADOPTED, adopted=True)
 
-    # -- what comes out --
+    # -- outputs --
 
     @property
     def state(self) -> EngineState:
@@ -61,12 +61,12 @@ class EngineHealth:
 
     @property
     def known(self) -> bool:
-        """Whether its state can be relied on: an adopted engine may do anything until it answers."""
+        """Whether its state is reliable: an adopted engine may be in any state until it answers."""
         return self.answered or not self.adopted or self.answered_as == "waiting"
 
     @property
     def lost(self) -> bool:
-        """Whether it is of no more use."""
+        """Whether it must be replaced."""
         return self.answered_as == "failed"
 
     def action(self, settings: ControllerSettings) -> Action:
@@ -74,7 +74,7 @@ class EngineHealth:
             return "replace it"
         return "check its health" if self.tokenless_s >= settings.health_check_after_s else "carry on"
 
-    # -- what goes in --
+    # -- observations --
 
     def reported(self, new_tokens: bool) -> EngineHealth:
         """It answered with a report, so it serves. `new_tokens`: it has yielded tokens since the report before, if any."""
@@ -110,15 +110,15 @@ class EngineHealth:
         return self._next(answered_as="starting", reason=CREATED) if self.answered_as == "waiting" else self
 
     def drains(self, why: str) -> EngineHealth:
-        """It was told to go, and gets no more requests."""
+        """It was told to drain, and gets no more requests."""
         return self._next(draining=True, reason=why)
 
     def health_check(self, passed: bool) -> EngineHealth:
-        """A health check ended. One that failed changes nothing: the time without a token runs on."""
+        """A health check ended. A failed one changes nothing: the time without a token runs on."""
         return self._next(tokenless_s=0.0) if passed else self
 
     def time_passed(self, seconds: float, settings: ControllerSettings) -> EngineHealth:
-        """So much time went by, without what the controller itself lost: if it was stopped, its engines are not to blame."""
+        """`seconds` went by. Time during which the controller itself was stopped is left out: its engines are not to blame."""
         waiting = self.answered_as == "waiting"
         due = self.answered or (self.adopted and not waiting)
         after = self._next(
@@ -138,7 +138,7 @@ class EngineHealth:
     # -- steps --
 
     def _now(self, answered_as: EngineState, reason: str, **changes: Any) -> EngineHealth:
-        """While it drains, the reason for that stays."""
+        """The next state by an answer. While it drains, it keeps the reason for draining."""
         return self._next(answered_as=answered_as, reason=self.reason if self.draining else reason, **changes)
 
     def _lost(self, why: str) -> EngineHealth:

@@ -23,8 +23,8 @@ class Fleet:
     """
 
     def __init__(self, actor_class: Any, groups: Sequence[GroupSpec], namespace: str, controller: str) -> None:
-        """`actor_class` is that of the engines' actors. `controller` is what the names of controllers' actors begin with: an
-        engine looks for one of that name to tell whether a controller lives."""
+        """`actor_class` is the class of the engines' actors. `controller` is the prefix of the names of controllers' actors: an
+        engine looks for such a name to tell whether a controller lives."""
         self._actor_class = actor_class
         self._groups = {group.name: group for group in groups}
         self._controller = controller
@@ -46,7 +46,7 @@ class Fleet:
         return {actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == self.namespace}
 
     def find(self, actor: str) -> EngineCalls | None:
-        """Handle of an actor; None if it has died by now."""
+        """Handle of an actor; None if it has died."""
         try:
             handle: EngineCalls = ray.get_actor(actor, self.namespace)
         except ValueError:
@@ -88,6 +88,6 @@ class Fleet:
 
 
 def missing_gpus(specs: Iterable[EngineSpec]) -> float:
-    """GPUs that `specs` want beyond all that the cluster has."""
+    """How many more GPUs `specs` need than the cluster has."""
     present: float = ray.cluster_resources().get("GPU", 0.0)
     return max(0.0, sum(spec.num_gpus for spec in specs) - present)

@@ -15,10 +15,10 @@ class FleetMetrics:
             return Gauge(f"specfleet_{name}", description=description, tag_keys=("engine",))
 
         self._running = gauge("running_requests", "Requests in the last decode batch.")
-        self._waiting = gauge("waiting_requests", "Requests accepted that are not in it.")
+        self._waiting = gauge("waiting_requests", "Accepted requests that are not in the last decode batch.")
         self._depth = gauge("depth", "Speculation depth of the last decode step.")
-        self._accept_length = gauge("accept_length", "Tokens a decode step yields for one request, bonus token included.")
-        self._goodput = gauge("goodput_tokens_per_second", "Tokens a second that decode steps yield.")
+        self._accept_length = gauge("accept_length", "Tokens that a decode step yields for one request, bonus token included.")
+        self._goodput = gauge("goodput_tokens_per_second", "Tokens per second that decode steps yield.")
         self._age = gauge("directive_age_seconds", "Time since the engine last accepted a directive.")
         self._switches = Counter(
             "specfleet_depth_switches", description="Changes of depth between two decode steps.", tag_keys=("engine",)

@@ -12,7 +12,7 @@ from cluster.routing.snapshot import PackedSnapshot, Snapshot
 class Published:
     """Builds status and snapshot once and hands them out until they expire, however many ingresses fetch them.
 
-    The controller lets them expire at every tick and at every change of an engine's state. At a fetch only the age is new.
+    The controller lets them expire at every tick and at every change of an engine's state. A fetch only updates the age.
     """
 
     def __init__(self, build: Callable[[], FleetStatus]) -> None:
@@ -22,7 +22,7 @@ class Published:
         self._built_at = 0.0
 
     def expire(self) -> None:
-        """Build anew at the next fetch."""
+        """Build both again at the next fetch."""
         self._status = self._snapshot = None
 
     def status(self) -> FleetStatus:

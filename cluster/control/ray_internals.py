@@ -1,4 +1,4 @@
-"""All that is used of Ray beyond its public interface. tests/worker/test_ray_internals.py checks it on the installed Ray."""
+"""The only uses of Ray beyond its public interface. tests/worker/test_ray_internals.py checks them on the installed Ray."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def pids(prefix: str) -> list[int]:
 
 
 def replica_prefix(app: str, deployment: str) -> str:
-    """What the actor names of a Ray Serve deployment's replicas begin with. Each goes on with a part of its own."""
+    """Prefix of the actor names of a Ray Serve deployment's replicas."""
     return f"SERVE_REPLICA::{app}#{deployment}#"

@@ -12,27 +12,27 @@ from cluster.messages.status import EngineState
 
 @dataclass(frozen=True)
 class Living:
-    """What there is to know about an engine's actor for this decision."""
+    """What this decision needs to know about an engine's actor."""
 
     actor: str
-    engine: str  # its name in the configuration, now or once
+    engine: str  # the engine's name in the configuration, present or past
     state: EngineState | None  # None: adopted, and has not answered yet
-    current: bool = True  # made of the spec that is wanted under that name
-    served: bool = True  # has served, so requests may be running
-    serves_model: bool = True  # under the name that clients ask this fleet for
-    lost: str = ""  # why it is of no more use
-    drained: bool = False  # draining, and done or out of time
+    current: bool = True  # whether it runs the spec that is wanted under that name
+    served: bool = True  # whether it has served, so that requests may be running
+    serves_model: bool = True  # whether it serves under this fleet's model name
+    lost: str = ""  # why it must be replaced; empty: it need not be
+    drained: bool = False  # whether it has drained, or its time for that is over
     age_s: float = 0.0  # since it was created or adopted
 
     @property
     def up(self) -> bool:
-        """Whether others need not wait for it. One that waits for GPUs may wait for those of an old one, so it counts as up."""
+        """Whether a rollout need not wait for it. One that waits for GPUs may need those of an old one, so it counts as up."""
         return self.state in ("serving", "waiting")
 
 
 @dataclass
 class Actions:
-    """What to do now. The next decision sees what has come of it, and goes on from there."""
+    """What to do now. The next decision sees the result and goes on from there."""
 
     create: list[EngineSpec] = field(default_factory=list)
     drain: dict[str, str] = field(default_factory=dict)  # actor: why
@@ -51,7 +51,7 @@ def reconcile(
 ) -> Actions:
     """Decide what to create, drain and remove.
 
-    `wanted` holds specs by engine name; `waiting` holds the names of engines that are not to be created yet. Where a spec has
+    `wanted` holds specs by engine name; `waiting` holds the names of engines that must not be created yet. Where a spec has
     changed, the old actor goes before the new one is created, one engine at a time. Up to `surge` new ones may live beside
     the old ones.
     """
@@ -93,9 +93,9 @@ def reconcile(
 
 
 def _unwanted(wanted: Collection[str], living: Sequence[Living]) -> list[Living]:
-    """Actors that can go now because nobody wants their engines any more.
+    """Actors that can go now because their engines are no longer wanted.
 
-    After engines got other names or sizes, the old ones serve until the new ones do. If the new ones wait for their GPUs,
+    When names or sizes of engines have changed, the old ones serve until the new ones do. If the new ones wait for their GPUs,
     the old ones go one at a time.
     """
     rest = [actor for actor in living if actor.engine not in wanted and actor.state is not None]

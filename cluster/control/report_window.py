@@ -35,7 +35,7 @@ class ReportWindow:
             self._totals.popleft()
 
     def accept_length(self) -> float | None:
-        """Tokens a step yields for one request; None without a step."""
+        """Tokens that a step yields for one request; None without a step."""
         first, last = self._totals[0], self._totals[-1]
         requests = last.requests - first.requests
         return (last.tokens - first.tokens) / requests if requests else None
@@ -46,7 +46,7 @@ class ReportWindow:
         return (last.tokens - first.tokens) / (last.at - first.at) if last.at > first.at else None
 
     def acceptance(self) -> tuple[float | None, ...]:
-        """Conditional acceptance by draft position; None where no draft got there."""
+        """Conditional acceptance by draft position; None where no draft reached the position."""
         first, last = self._totals[0], self._totals[-1]
         reached = [b - a for a, b in zip(first.reached, last.reached, strict=True)]
         accepted = [b - a for a, b in zip(first.accepted, last.accepted, strict=True)]

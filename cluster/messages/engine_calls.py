@@ -22,7 +22,7 @@ class Call(Protocol[Arguments, Answer]):
 
 
 class EngineCalls(Protocol):
-    """Handle of an engine's actor. No call waits for requests that the engine answers."""
+    """Handle of an engine's actor. No call waits for the engine's running requests."""
 
     @property
     def hello(self) -> Call[[], EngineHello]:
@@ -31,7 +31,7 @@ class EngineCalls(Protocol):
 
     @property
     def exchange(self) -> Call[[Directive], EngineReport | NotServing]:
-        """Take a directive down and a report up. Answers once the table is in force in every rank."""
+        """Send a directive and get a report. Answers once the table is in force in every rank."""
         ...
 
     @property

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from cluster.messages.base import Message
 
 NO_ENGINE_RETRY_S = 5
-"""When to try again while no engine serves, in seconds. An engine takes longer to start; another may be back before."""
+"""When to try again while no engine serves, in seconds. A start takes longer, but another engine may be back sooner."""
 
 
 class ApiError(Message):
@@ -54,7 +54,7 @@ def invalid_api_key(message: str) -> ApiError:
 
 
 def insufficient_permissions(method: str, path: str) -> ApiError:
-    """403: a client's key where an admin's is wanted."""
+    """403: a client's key where an admin's is needed."""
     return ApiError(status=403, message=f"{method} {path} needs an admin key", code="insufficient_permissions")
 
 
@@ -70,7 +70,7 @@ def request_too_large(limit: int) -> ApiError:
 
 
 def fleet_full(waited_s: float) -> ApiError:
-    """429: no engine had room for the request, nor within the `waited_s` seconds that one may wait."""
+    """429: no engine had room for the request within `waited_s` seconds."""
     message = f"all engines are full, and none had room within {waited_s:g} s; try again later"
     return ApiError(
         status=429, message=message, type="rate_limit_error", code="fleet_full", retry_after_s=max(1, math.ceil(waited_s))
@@ -84,7 +84,7 @@ def engine_lost(engine: str) -> ApiError:
 
 
 def engine_failed(message: str) -> ApiError:
-    """502: the engine could not go on with this request."""
+    """502: the engine could not finish this request."""
     return ApiError(status=502, message=message, type="server_error", code="engine_failed")
 
 

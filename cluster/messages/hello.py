@@ -1,4 +1,4 @@
-"""What an engine says of itself once: all that never changes while it lives. Its reports carry what does."""
+"""What an engine says about itself once: what never changes while it lives. Its reports carry what does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster.messages.spec import EngineSpec
 class EngineFacts(Message):
     """What was settled when the engine started."""
 
-    off: str = Field("", description="How steps at depth 0 keep the draft's KV cache complete, and why not cheaper if so.")
+    off: str = Field("", description="How steps at depth 0 keep the draft's KV cache complete; if they defer nothing, why.")
     graph_sizes: dict[Depth, tuple[BatchSize, ...]] = Field({}, description="Batch sizes with a CUDA graph, by depth.")
     state_gib: dict[Depth, float] = Field({}, description="GPU memory of each depth's graphs and attention buffers, in GiB.")
     step_ms: dict[Depth, dict[BatchSize, float]] = Field(
@@ -21,7 +21,7 @@ class EngineFacts(Message):
 
 
 class ServingFacts(EngineFacts):
-    """What is known of an engine that serves: also its sizes."""
+    """What is known about an engine that serves: its sizes too."""
 
     incarnation: int = Field(ge=0, description="When the engine started, in ns since the epoch; as in its reports.")
     candidate_depths: tuple[Depth, ...] = Field(description="Depths that the engine can switch to.")
@@ -30,8 +30,8 @@ class ServingFacts(EngineFacts):
 
 
 class EngineHello(Message):
-    """An engine's answer to `hello`. It never leaves the application: the address holds a key, the spec an environment."""
+    """An engine's answer to `hello`. It never leaves the application: its address holds a key, and its spec an environment."""
 
-    spec: EngineSpec = Field(description="What it is made of.")
+    spec: EngineSpec = Field(description="The spec that it was started with.")
     facts: ServingFacts | None = Field(None, description="What its start settled; null until it serves.")
     address: Address | None = Field(None, description="Where it takes requests; null until it serves.")

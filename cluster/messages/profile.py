@@ -16,7 +16,7 @@ StepTable = Annotated[dict[Depth, Annotated[dict[BatchSize, Milliseconds], Field
 
 
 class StepTimes(Message):
-    """Time of a decode step by depth and batch size: linear between the listed batch sizes, above by the last slope."""
+    """Time of a decode step by depth and batch size: linear between listed batch sizes, and with the last slope above them."""
 
     step_ms: StepTable = Field(description="Milliseconds of a step: {depth: {batch size: time}}.")
 
@@ -35,7 +35,7 @@ class StepTimes(Message):
         return tuple(sorted({batch for row in self.step_ms.values() for batch in row}))
 
     def covers(self, depth: int, batch: int) -> bool:
-        """Whether the depth is listed around this batch size. Beyond the largest that any depth lists, its last counts."""
+        """Whether the depth lists batch sizes around this one. A size beyond all listed ones counts as the nearest listed one."""
         row = self.step_ms.get(depth)
         if row is None:
             return False
@@ -43,7 +43,7 @@ class StepTimes(Message):
         return min(row) <= inside <= max(row)
 
     def ms(self, depth: int, batch: float) -> float:
-        """Milliseconds of a step. A depth that is not listed lies on the line through its two nearest neighbours."""
+        """Milliseconds of a step. The time at an unlisted depth lies on the line through its two nearest neighbours."""
         if depth in self.step_ms:
             return _line(self.step_ms[depth], batch)
         return _line({listed: _line(row, batch) for listed, row in self.step_ms.items()}, depth)
@@ -66,7 +66,7 @@ class Profile(StepTimes):
             return cls.model_validate_json(Path(name).read_text())
         if name not in packaged():
             raise ValueError(
-                f"no packaged profile is called {name!r}; there are {', '.join(packaged())} (or give a path to a .json)"
+                f"no packaged profile is called {name!r}; name one of {', '.join(packaged())}, or the path of a .json"
             )
         return cls.model_validate_json((files("cluster") / "profiles" / f"{name}.json").read_text())
 
@@ -79,7 +79,7 @@ def packaged() -> tuple[str, ...]:
 
 
 def _line(points: dict[int, float], x: float) -> float:
-    """Piecewise linear through sorted points; flat before the first, by the last slope after the last (never below 0)."""
+    """Piecewise linear through sorted points: flat before the first, and with the last slope after the last (never below 0)."""
     xs = list(points)
     if x <= xs[0] or len(xs) == 1:
         return points[xs[0]]

@@ -43,7 +43,7 @@ class Address(Message):
 
 
 class _Request(Message):
-    key: str = Field(description="The one of the engine's address.")
+    key: str = Field(description="The key of the engine's address.")
     route: str = Field(description="Which of OpenAI's routes, as in `serve_app.bodies.routes.ROUTES`.")
 
 
@@ -68,7 +68,7 @@ async def read_request(reader: asyncio.StreamReader, key: str) -> tuple[str, byt
     """The route and the body of a request.
 
     Raises:
-        RefusedError: if it does not name `key`.
+        RefusedError: if it does not hold `key`.
         OSError, EOFError: if the connection ends before the request does.
     """
     kind, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
@@ -85,7 +85,7 @@ async def read_request(reader: asyncio.StreamReader, key: str) -> tuple[str, byt
 
 
 def frame(piece: Piece) -> bytes:
-    """A piece as it is sent."""
+    """Encode a piece."""
     if isinstance(piece, bytes):
         return _pack(_BODY, piece)
     return _pack(_HEAD if isinstance(piece, ResponseHead) else _ERROR, piece.model_dump_json().encode())

@@ -18,7 +18,7 @@ class PolicySettings(Message):
     tpot_limit_ms: float | None = Field(
         None,
         gt=0,
-        description="Limit on the time per output token, in ms: a depth above it is chosen only where no depth keeps it.",
+        description="Limit on the time per output token, in ms: a depth that exceeds it is chosen only where all depths do.",
     )
     switch_gain: float = Field(0.02, ge=0, le=1, description="Relative gain in goodput below which a depth is kept.")
     dwell_s: float = Field(
@@ -55,8 +55,8 @@ class ControllerSettings(Message):
         0, ge=0, le=1000, description="Engines that may live beyond those wanted while a changed configuration is rolled out."
     )
     tick_s: float = Field(0.2, ge=0.02, le=10, description="Time between two directives to an engine, in seconds.")
-    lease_s: float = Field(2.0, gt=0, le=600, description="How long an engine follows a directive unrenewed, in seconds.")
-    deadline_s: float = Field(1.0, gt=0, le=60, description="How long an engine may take to answer one, in seconds.")
+    lease_s: float = Field(2.0, gt=0, le=600, description="How long a directive holds without renewal, in seconds.")
+    deadline_s: float = Field(1.0, gt=0, le=60, description="How long an engine may take to answer a directive, in seconds.")
     health_check_after_s: float = Field(
         5.0,
         gt=0,
@@ -66,7 +66,7 @@ class ControllerSettings(Message):
         "`probe_after_s`, its former name, is still accepted.",
     )
     hung_after_s: float = Field(
-        30.0, gt=0, le=3600, description="An engine that then yields none for this long hangs, and is replaced; in seconds."
+        30.0, gt=0, le=3600, description="An engine that then yields none for this long is hung and is replaced, in seconds."
     )
     start_within_s: float = Field(
         1800.0, gt=0, description="An engine that has its GPUs and does not serve after this long is replaced, in seconds."

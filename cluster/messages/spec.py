@@ -18,7 +18,7 @@ class EngineSpec(Message):
 
     name: str = Field(description="Name of the engine; unique in an application.")
     model: str = Field(description="Path or Hugging Face id of the target model; `tiny` is the packaged pair.")
-    draft_model: str | None = Field(None, description="Path or id of the EAGLE-3 draft; `tiny` brings its own.")
+    draft_model: str | None = Field(None, description="Path or id of the EAGLE-3 draft; `tiny` has its own.")
     served_model_name: str = Field(description="Name that clients ask for.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="Where it runs.")
     tensor_parallel: int = Field(1, ge=1, description="GPUs (on the CPU: processes) that one engine is spread over.")
@@ -56,7 +56,7 @@ class EngineSpec(Message):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]
 
     def new_actor_name(self) -> str:
-        """A name for one actor of this engine. None is used twice, so a handle to a dead actor cannot reach the next one."""
+        """A name for one actor of this engine. No name is used twice, so a handle to a dead actor cannot reach the next one."""
         return f"{self.name}-{self.digest}-{uuid.uuid4().hex[:6]}"
 
     def names(self, actor: str) -> bool:
@@ -65,7 +65,7 @@ class EngineSpec(Message):
 
 
 def engine_of(actor: str) -> str:
-    """Name of the engine, as in the configuration, that an actor is or once was."""
+    """Name in the configuration of the engine that an actor is or was."""
     return actor.rsplit("-", 2)[0]
 
 

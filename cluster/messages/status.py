@@ -1,4 +1,4 @@
-"""What the controller knows about the fleet: the answer to `GET /fleet`, and to services that ask by a handle."""
+"""What the controller knows about the fleet: the answer to `GET /fleet`, and to services that call by a handle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class EngineStatus(Message):
 
     name: str = Field(description="Its name in the configuration.")
     actor: str = Field(description="Name of its Ray actor; empty while it has none.")
-    state: EngineState = Field(description="Whether it takes requests, or how far it is from that.")
+    state: EngineState = Field(description="Whether it takes requests, or how far it is from doing so.")
     detail: str = Field("", description="Why it is in that state.")
-    gpus: int | None = Field(ge=0, description="GPUs that it is pinned to; null while an adopted engine has not said so.")
+    gpus: int | None = Field(ge=0, description="GPUs that it is pinned to; null until an adopted engine has said how many.")
     accept_length: float | None = Field(
-        None, description="Tokens a decode step yields for one request, bonus token included; recent."
+        None, description="Tokens that a decode step yields for one request, bonus token included; recent."
     )
     goodput: float | None = Field(None, description="Tokens per second that its decode steps yield; recent.")
     acceptance: tuple[float | None, ...] = Field(
@@ -32,7 +32,7 @@ class EngineStatus(Message):
     in_force_s: float | None = Field(
         None, ge=0, description="Time from sending the last new table until it was read back from all ranks, in seconds."
     )
-    facts: ServingFacts | None = Field(None, description="What its start settled; null until it serves.")
+    facts: ServingFacts | None = Field(None, description="What never changes about it; null until it serves.")
     report_age_s: float | None = Field(None, ge=0, description="Seconds since its last report, when the status was built.")
     report: EngineReport | None = Field(None, description="Its last report.")
 

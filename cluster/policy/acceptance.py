@@ -78,14 +78,14 @@ class AcceptanceModel:
         memory *= np.minimum(1.0, MEMORY / np.maximum(memory[:, :1], 1.0))
 
     def forget(self, engine: str) -> None:
-        """Drop the memory of an engine that is no more."""
+        """Drop the memory of an engine that is gone."""
         self._engines.forget(engine)
 
     def estimate(self, engines: Sequence[str], positions: int = DEEPEST) -> AcceptanceEstimate:
         """Estimate the acceptance of these engines at the first `positions` positions.
 
         An engine's own samples weigh against at most `FLEET` samples of all others together. A position that hardly any draft
-        reached is taken to be like the one before, for a few samples; the engine's difference from the others carries over.
+        reached is assumed to be like the one before, for a few samples; the engine's difference from the others carries over.
         More accepted drafts of an engine never lower any of its estimates, because all weights depend on the reached ones.
         """
         rows = self._engines.find(engines)

@@ -58,5 +58,5 @@ class BatchHistory:
         return [name for name, at in zip(engines, ran_at, strict=True) if now - at <= BUSY_S]
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more."""
+        """Drop an engine that is gone."""
         self._engines.forget(engine)

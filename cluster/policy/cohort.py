@@ -52,7 +52,7 @@ class Cohort:
         self.runnable_depths.observe(now, new)
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more. What the cohort learnt from it stays."""
+        """Drop an engine that is gone. What the cohort learnt from it stays."""
         self.batch_history.forget(engine)
         self.choices.forget(engine)
         self.explorer.forget(engine)

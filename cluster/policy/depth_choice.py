@@ -34,7 +34,7 @@ class DepthChoices:
     def update(
         self, now: float, engines: Sequence[str], log_goodput: Floats, shares: Floats, settings: PolicySettings
     ) -> Indices:
-        """Choose anew. Returns the index of the depth by (engine, bucket).
+        """Choose again. Returns the index of the depth by (engine, bucket).
 
         `log_goodput` is by (engine, depth, bucket), `shares` by (engine, bucket): where the engine's steps run. A depth is left
         only for a gain of `switch_gain`, and not before it is `dwell_s` old.
@@ -57,17 +57,17 @@ class DepthChoices:
         return depths
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more."""
+        """Drop an engine that is gone."""
         self._engines.forget(engine)
 
 
 def choose(log_goodput: Floats, current: Indices, free: Mask, shares: Floats, gain: float, switch_steps: float) -> Indices:
     """Index of the best depth by (engine, bucket), from `log_goodput` by (engine, depth, bucket).
 
-    Each engine gets the table of least cost. A depth costs the log goodput that it lacks to the best one, plus log(1 + gain)
+    Each engine gets the table of least cost. A depth costs what its log goodput lacks compared with the best, plus log(1 + gain)
     if it is not the `current` one (-1: there is none). Each bucket weighs as much as its share of the engine's steps. Where
-    neighbouring buckets differ by d candidates, each crossing costs d `switch_steps` steps; crossings are taken to be as frequent
-    as steps in the less visited bucket. Where `free` is false (the dwell time is not over) the current depth stays, unless it is
+    neighbouring buckets differ by d candidates, each crossing costs d `switch_steps` steps; crossings are assumed as frequent as
+    steps in the less visited bucket. Where `free` is false (the dwell time is not over) the current depth stays, unless it is
     ruled out.
     """
     cost = np.minimum(log_goodput.max(axis=1, keepdims=True) - log_goodput, _NEVER)

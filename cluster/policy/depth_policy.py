@@ -15,12 +15,12 @@ from cluster.policy.goodput import GoodputEstimate
 from cluster.policy.known_engines import KnownEngines
 from cluster.policy.plan import Plan, ReportingEngine
 
-FIRST_TICK_S = 0.2  # time that the first tick is taken to last, in seconds
+FIRST_TICK_S = 0.2  # assumed length of the first tick, in seconds
 LONGEST_TICK_S = 10.0  # longest time that a tick counts for, in seconds
 
 
 class MeasuredDepthPolicy:
-    """Gives every engine, at every batch size, the depth of most accepted tokens a second.
+    """Gives every engine, at every batch size, the depth that yields most accepted tokens a second.
 
     Implements `cluster.policy.plan.Policy`. What it has learnt survives a change of its settings.
     """
@@ -40,7 +40,7 @@ class MeasuredDepthPolicy:
         """One tick: learn from the reports, choose for every engine, and let one of each cohort explore."""
         settings, tick_s = self._settings, self._tick_s(now)
 
-        # 1. New counts: what each report has over the one before (report_delta.py), by cohort of like engines (cohort.py).
+        # 1. New counts: what each report adds to the one before (report_delta.py), by cohort (cohort.py).
         new = self._engines.read(now, reporting)
         for absent in self._engines.forget_absent(now):
             self._acceptance.forget(absent)

@@ -28,7 +28,7 @@ def of_choice(estimate: GoodputEstimate, engine: int, bucket: int, depth: int) -
 
 
 def of_exploration(view: EngineView, depths: Mapping[int, int], kind: Literal["trial", "recheck"], ticks: int) -> str:
-    """Why an engine tries these depths (indices by bucket) for so many ticks: the figures of its most frequent bucket."""
+    """Why an engine tries these depths (indices by bucket) for `ticks` ticks: the figures of its most frequent bucket."""
     bucket = max(depths, key=lambda b: view.shares[b])
     tried, present = view.depths[depths[bucket]], view.depths[view.current(bucket)]
     percent = 100 * expm1(view.gain(bucket, depths[bucket]))

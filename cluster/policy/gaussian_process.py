@@ -1,7 +1,7 @@
 """A Gaussian process over (depth, batch size), for the logarithm of step times.
 
 Its covariance keeps four things apart: the machine's overall speed, the bend over batch sizes, the price of a draft step, and
-what is peculiar to one depth. So a measurement at one place teaches as much about another one as it should:
+what is special to one depth. So a measurement at one place teaches as much about another one as it should:
 
     cov((k, b), (k', b')) = speed^2 + bend^2 W + draft^2 u u' W + local^2 [k = k'] N,
     u = ln(1 + k),  v = ln b,  W = exp(-(v - v')^2 / 2 far^2),  N = exp(-(v - v')^2 / 2 near^2)

@@ -26,7 +26,7 @@ class CohortCounts:
 
 @dataclass
 class NewCounts:
-    """What one tick's reports have over those before."""
+    """What one tick's reports add to those before."""
 
     drafts: DraftDelta = field(default_factory=DraftDelta)
     cohorts: defaultdict[Cohort, CohortCounts] = field(default_factory=lambda: defaultdict(CohortCounts))

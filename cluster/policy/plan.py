@@ -1,4 +1,4 @@
-"""What a policy is, and the ones that need no measurement."""
+"""What a policy is, and the one that needs no measurement."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Plan:
 
 
 class ReportingEngine(NamedTuple):
-    """What is known of an engine that serves."""
+    """What is known about an engine that serves."""
 
     facts: ServingFacts
-    report: EngineReport  # its newest
+    report: EngineReport  # the newest one
 
 
 class Policy(Protocol):

@@ -16,9 +16,9 @@ from cluster.policy.plan import Plan
 REASON_S = 1.0
 """How old the figures in a reason may be, in seconds."""
 SPREAD = 8
-"""Reasons of new engines are renewed at so many different times, so that no tick has to word them for a whole fleet."""
+"""Number of different times at which reasons of new engines are renewed, so that no tick has to write them for a whole fleet."""
 TABLES = 10_000
-"""Tables kept, so that engines of equal choices share one."""
+"""Most tables kept, so that engines with equal choices share one."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Planner:
         return plans
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more."""
+        """Drop an engine that is gone."""
         self._planned.pop(engine, None)
 
     def _table(self, chosen: Indices) -> DepthTable:

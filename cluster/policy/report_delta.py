@@ -39,9 +39,8 @@ class StepDelta:
     """New decode steps of one cohort, by engine, depth and batch size."""
 
     engines: list[str] = field(default_factory=list)
-    tables: list[DepthTable | None] = field(
-        default_factory=list
-    )  # that was in force at all new steps of each engine; None: not sure
+    # Of each engine, the table that was in force at all its new steps; None: not sure
+    tables: list[DepthTable | None] = field(default_factory=list)
     # One entry for each engine, depth and batch size that ran:
     owner: list[int] = field(default_factory=list)  # index into `engines`
     depth: list[int] = field(default_factory=list)
@@ -75,7 +74,7 @@ class StepDelta:
 class ReportedTotals:
     """Totals of one engine as last reported. Totals that shrink mean that the engine restarted."""
 
-    # The report itself is not kept: then a thousand reports a tick would be freed here, within the time of a decision.
+    # The report itself is not kept. Otherwise a thousand reports a tick would be freed here, within the time of a decision.
     _incarnation: int = -1
     _requests: int = 0
     _table: DepthTable | None = None
@@ -87,7 +86,7 @@ class ReportedTotals:
     _seconds: list[float] = field(default_factory=list)
 
     def observe(self, engine: str, report: EngineReport, drafts: DraftDelta, steps: StepDelta) -> None:
-        """Add to `drafts` and `steps` what the report has over the one before. All of an engine's first report is new."""
+        """Add to `drafts` and `steps` what the report adds to the one before. An engine's first report is new as a whole."""
         if report.incarnation != self._incarnation or report.requests < self._requests:
             self._table, self._reached, self._accepted, self._pairs = None, (), (), ((), ())
         self._incarnation, self._requests = report.incarnation, report.requests

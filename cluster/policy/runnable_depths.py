@@ -12,7 +12,7 @@ from cluster.policy.batch_buckets import BatchBuckets
 from cluster.policy.report_delta import StepDelta
 
 RULED_OUT_S = 300.0
-"""How long a depth that an engine did not run, though told to, counts as one that cannot be run, in seconds."""
+"""How long a depth counts as not runnable after an engine was told to run it and did not, in seconds."""
 STEPS = 3
 """Steps at another depth that rule a depth out."""
 ENGINES_PER_TICK = 32

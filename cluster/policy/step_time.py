@@ -1,11 +1,11 @@
-"""How long a decode step takes, by depth and by the padded batch size that is paid for.
+"""How long a decode step takes, by depth and padded batch size.
 
 The logarithm of the step time is a prior mean plus a Gaussian process over depth and batch size
 (`cluster.policy.gaussian_process`). Ratios of step times decide about depth; their uncertainty says what is worth trying. The
 prior mean is a profile. Without one it is the vague `t ~ b^0.25 (1 + k)^0.4`, with wider deviations.
 
 A measurement is the mean step time of one tick. The model keeps the last few at each depth and batch bucket, and their median
-counts, so that a prefill in between or a noisy moment moves nothing. Finally the fit is made monotone: a deeper or a fuller
+counts, so that a prefill in between or a noisy moment changes nothing. Finally the fit is made monotone: a deeper or a fuller
 step is never cheaper.
 """
 

@@ -8,7 +8,7 @@ from cluster.policy.arrays import Floats, Indices
 
 
 def weighted_medians(values: Floats, weights: Floats, group: Indices) -> Floats:
-    """Weighted median of each group 0, 1, ..., none of which may be empty; between two halves of equal weight, their mean."""
+    """Weighted median of each group 0, 1, ... No group may be empty. Between two halves of equal weight it is their mean."""
     order = np.lexsort((values, group))
     values, below = values[order], np.cumsum(weights[order])
     ends = np.cumsum(np.bincount(group))

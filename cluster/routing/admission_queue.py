@@ -48,12 +48,12 @@ class AdmissionQueue:
         return len(self._waiting)
 
     async def reserve(self, request: RoutedRequest, excluded: Collection[str], limits: QueueLimits) -> Slot:
-        """A slot for `request`, once all that came before it have theirs. It must be given back by `release`.
+        """Return a slot for `request`, after all requests that came before it. The slot must be given back by `release`.
 
         `excluded` holds names of actors, and is read again each time that a slot may have come free.
 
         Raises:
-            QueueFullError: if as many wait already as may, or after the time that one may wait.
+            QueueFullError: if the queue is full, or no slot comes free in time.
         """
         if not self._waiting and (slot := self._router.reserve(request, excluded, limits.max_in_flight)):
             return slot
@@ -82,7 +82,7 @@ class AdmissionQueue:
         self.advance()
 
     def advance(self) -> None:
-        """Give slots to the first in the queue while there are any. To be called when the router has seen a new snapshot."""
+        """Give slots to the first in the queue while there are any. Call it when the router has seen a new snapshot."""
         while self._waiting:
             first = self._waiting[0]
             if not first.slot.done():

@@ -21,7 +21,7 @@ class RoutedRequest:
     """How many answers the engine works on at once."""
 
     affinity: bytes | None
-    """The same for requests that profit from one engine's prefix cache; None for a request that any engine does as well."""
+    """Equal for requests that profit from one engine's prefix cache; None for a request that any engine answers as well."""
 
     deadline: Deadline
-    """When the request ends, wherever it is."""
+    """When the request ends, whatever it waits for."""

@@ -15,7 +15,7 @@ from cluster.routing.snapshot import EngineSnapshot
 
 SLOTS_PER_RUNNING = 1.5
 """Default bound of an engine's requests, as a multiple of those that it decodes at once. A few that wait in the engine keep its
-batch full; the others wait in the ingress, where they may still go to another engine."""
+batch full; the others wait in the ingress, from where they can go to another engine."""
 
 AFFINITY_BOUND = 1.25
 """An engine gets the requests that have affinity to it while it has less than this many times its fair share of all requests:
@@ -39,7 +39,7 @@ class _Engine:
     serving: bool = True
     in_flight: int = 0
     changes: deque[tuple[float, int]] = field(default_factory=deque)
-    """When requests began (+) and ended (-) that the last report cannot include."""
+    """When requests began (+) and ended (-), and how many, after the last report."""
 
     @property
     def max_running(self) -> int:
@@ -47,7 +47,7 @@ class _Engine:
 
     @property
     def requests(self) -> int:
-        """Those of the last report, corrected by what happened here since; at least those in flight from here."""
+        """Requests by the last report, corrected by what happened here since; at least those in flight from here."""
         load = self.snapshot.load
         if load is None or time.monotonic() > self.reported_at + STALE_S:
             return self.in_flight
@@ -70,7 +70,7 @@ class _Engine:
 
 @dataclass(frozen=True)
 class Slot:
-    """Room for one request in an engine. Whoever reserved it must release it."""
+    """Room for one request in an engine. It must be released."""
 
     engine: EngineSnapshot
     samples: int
@@ -79,7 +79,7 @@ class Slot:
 class Router:
     """Picks the less loaded of two engines, by fresh reports, with affinity and a bound on each engine's requests.
 
-    Any number of routers work side by side: reports include what the others sent, and affinity is a hash that all compute alike.
+    Any number of routers work side by side: reports include what the others sent, and all compute the same hash for affinity.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -100,8 +100,8 @@ class Router:
     def reserve(self, request: RoutedRequest, excluded: Collection[str] = (), max_in_flight: int | None = None) -> Slot | None:
         """A slot for `request`, or None if no serving engine has room.
 
-        Requests of the same affinity go to the same engine while it has not much more than its share of all. `excluded` holds
-        names of actors; `max_in_flight` bounds the requests of an engine (default: by `SLOTS_PER_RUNNING`).
+        Requests of the same affinity go to the same engine, unless it has much more than its share of all. `excluded` holds names
+        of actors; `max_in_flight` bounds the requests of an engine (default: by `SLOTS_PER_RUNNING`).
         """
         free = {
             name: engine
@@ -129,7 +129,7 @@ class Router:
         return min(self._random.sample(list(free.values()), min(2, len(free))), key=lambda engine: engine.share)
 
     def _nearest(self, free: dict[str, _Engine], affinity: bytes) -> _Engine:
-        """The first in the order that rendezvous hashing gives this affinity, passing over those that are too full."""
+        """The first engine in the order that rendezvous hashing gives this affinity, without those that are too full."""
         share = (sum(engine.requests for engine in free.values()) + 1) / sum(engine.max_running for engine in free.values())
 
         def fits(engine: _Engine) -> bool:

@@ -1,4 +1,4 @@
-"""What an ingress has to know of the fleet to route requests: the small part of its status that it fetches all the time."""
+"""What an ingress must know about the fleet to route requests: the small part of the status that it fetches all the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EngineSnapshot(Message):
 
     name: str = Field(description="Its name in the configuration.")
     actor: str = Field(description="Name of its Ray actor; empty while it has none.")
-    state: EngineState = Field(description="Whether it takes requests, or how far it is from that.")
+    state: EngineState = Field(description="Whether it takes requests, or how far it is from doing so.")
     detail: str = Field("", description="Why it is in that state.")
     max_running: int | None = Field(None, ge=1, description="Most requests that it decodes at once; null before it serves.")
     load: Load | None = Field(None, description="Its requests, by its last report.")
@@ -49,7 +49,7 @@ class Snapshot(Message):
         return tuple(engine for engine in self.engines if engine.state == "serving")
 
     def pack(self) -> bytes:
-        """As a `PackedSnapshot` carries it."""
+        """Encode it for a `PackedSnapshot`."""
         return self.model_dump_json().encode()
 
 

@@ -1,12 +1,12 @@
 """How near a policy comes to an oracle that knows acceptance and step times at every step.
 
-What counts is expected: a step of batch B at depth k yields B E_k tokens (`cluster.policy.goodput`), and the oracle's step is
-the one of most tokens a second. The share of a policy's goodput is
+Tokens are expected values: a step of batch B at depth k yields B E_k tokens (`cluster.policy.goodput`). The oracle's step is the
+one with most tokens a second. The share of a policy's goodput is
 
     sum of tokens / sum of (time of a step x the oracle's goodput at that step),
 
-so the oracle is given the same time at the same load. What exploration costs is the tokens that the tables before would have
-yielded in its time, less those that it did yield.
+so the oracle has the same time at the same load. Exploration costs the tokens that the tables before it would have yielded in
+its time, less those that it did yield.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cluster.simulation.simulator import simulate
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a scenario."""
+    """The result of a scenario."""
 
     name: str
     share: float  # goodput over the oracle's

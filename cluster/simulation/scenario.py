@@ -56,7 +56,7 @@ class Scenario(Message):
     engines: int = Field(1, ge=1, le=10_000, description="Engines of the fleet.")
     tick_ms: float = Field(200.0, gt=0, allow_inf_nan=False, description="Time between two exchanges with an engine.")
     noise: float = Field(0.0, ge=0, le=3, allow_inf_nan=False, description="Sigma of a log-normal on each reported step time.")
-    seed: int = Field(0, ge=0, description="Of all that is random.")
+    seed: int = Field(0, ge=0, description="Seed of everything random.")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)] = Field(description="One after the other.")
 
     @classmethod
@@ -64,7 +64,7 @@ class Scenario(Message):
         """Read a file.
 
         Raises:
-            ValueError: if it cannot be read, or is no scenario; the message names the file and the field.
+            ValueError: if it cannot be read, or is not a scenario; the message names the file and the field.
         """
         try:
             return cls.model_validate_json(path.read_bytes())

@@ -3,8 +3,8 @@
 An engine runs decode steps back to back. Each step looks its depth up in the table in force, as the real one does, and takes
 the time that is true for its depth and batch size. Time passes in ticks, as in the controller: the policy decides from the
 reports of the exchange before, then every engine gets its new table and reports its counters. So a policy sees what a table
-brought one tick after the tick in which it was in force, and it learns of it in no other way. A depth that cannot be run at a
-batch size is replaced by the next lower one that can, or by the lowest if there is none.
+brought one tick after the tick in which it was in force, and learns nothing in any other way. If a depth cannot be run at a
+batch size, the engine runs the next lower one that can, or the lowest if there is none.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who may come in: keys, origins, sizes."""
+"""Which requests are allowed: keys, origins, sizes."""

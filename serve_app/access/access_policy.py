@@ -10,14 +10,14 @@ from serve_app.access.keys import KeySet
 from serve_app.ingress_settings import IngressSettings
 
 OPEN_PATHS = ("/health",)
-"""Load balancers ask these, and have no key. They tell nothing but states."""
+"""Load balancers ask these without a key. The answers hold nothing but states."""
 
 ADMIN_PATHS = "/fleet"
-"""What begins with this changes the fleet, unless it only reads."""
+"""A request to a path that begins with this changes the fleet, unless it only reads."""
 
 
 class AccessPolicy:
-    """Decides who may come in, by the settings that it is made of."""
+    """Decides by the ingress's settings which requests are allowed."""
 
     def __init__(self, settings: IngressSettings) -> None:
         """Read the keys.
@@ -31,7 +31,7 @@ class AccessPolicy:
         self.max_body_bytes = settings.max_body_bytes
 
     def refusal(self, method: str, path: str, headers: Headers) -> ApiError | None:
-        """Why a request may not come in; None if it may. `path` begins behind the application's own prefix."""
+        """Why a request is refused; None if it is allowed. `path` is without the application's prefix."""
         if path in OPEN_PATHS:
             return None
         changes_the_fleet = method not in ("GET", "HEAD") and path.startswith(ADMIN_PATHS)

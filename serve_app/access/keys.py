@@ -1,4 +1,4 @@
-"""API keys: where they come from, and whether one is right."""
+"""API keys: where they come from, and whether one is valid."""
 
 from __future__ import annotations
 

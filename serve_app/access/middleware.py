@@ -1,4 +1,4 @@
-"""What stands before the routes: origins, keys, and the size of bodies."""
+"""Checks before all routes: origins, keys, and the size of bodies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def install(app: FastAPI) -> None:
 
 
 def _path(scope: Scope) -> str:
-    """The path behind the application's prefix."""
+    """The path without the application's prefix."""
     prefix: str = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(prefix)

@@ -26,10 +26,10 @@ class ChatRequest(Request):
     min_p: float | None = Field(None, ge=0, le=1, description=MIN_P)
     repetition_penalty: float | None = Field(None, gt=0, le=2, description=REPETITION_PENALTY)
     logprobs: bool = Field(False, description="Answer with the log probability of each token.")
-    top_logprobs: int | None = Field(None, ge=0, le=20, description="And with those of this many of the likeliest tokens.")
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="Also with those of this many of the likeliest tokens.")
     tools: list[Tool] | None = Field(None, max_length=128, description="What the model may call.")
     tool_choice: Literal["auto", "required", "none"] | NamedTool = Field(
-        "auto", description="Whether it may, has to or must not call one, or which one it has to call."
+        "auto", description="Whether it may, must or must not call one, or which one it must call."
     )
     parallel_tool_calls: bool = Field(True, description="Whether it may call several at once.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(

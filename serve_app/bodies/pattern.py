@@ -19,10 +19,10 @@ Python does not see could hide in them."""
 
 
 def check_pattern(pattern: str) -> str:
-    """A regular expression that is short and unfolds into few states.
+    """Return the regular expression if it is short and unfolds into few states.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: if not.
     """
     if len(pattern) > MAX_CHARS:
         raise ValueError(f"a pattern has at most {MAX_CHARS} characters")
@@ -44,7 +44,7 @@ def count_states(pattern: str) -> int:
 
 
 def _with_alternatives_apart(pattern: str) -> str:
-    """An empty group behind each bar. Python's parser merges alternatives that begin alike; the engine's does not."""
+    """Put an empty group after each bar. Python's parser merges alternatives that begin alike; the engine's does not."""
     apart, in_class = "", False
     for token in _tokens(pattern):
         apart += "|()" if token == "|" and not in_class else token
@@ -53,19 +53,19 @@ def _with_alternatives_apart(pattern: str) -> str:
 
 
 def _tokens(pattern: str) -> Iterator[str]:
-    """Characters, and escapes as a whole."""
+    """Characters; an escape is one token."""
     tokenizer = regex_parser.Tokenizer(pattern)
     while (token := tokenizer.get()) is not None:
         yield token
 
 
 def _states(sequence: Iterable[tuple[Any, Any]]) -> int:
-    """Of a part of the parse tree, whose nodes are pairs of a kind and an argument."""
+    """States of a part of the parse tree. Its nodes are pairs of a kind and an argument."""
     return max(1, sum(_repetitions(kind, argument) * _node_states(argument) for kind, argument in sequence))
 
 
 def _node_states(argument: Any) -> int:
-    """Of the parts of a group or the alternatives of a branch. A character or a class of them has no parts, and is one state."""
+    """States of a group's parts or a branch's alternatives. A character, or a class of them, has no parts and is one state."""
     return max(1, sum(map(_states, _parts(argument))))
 
 

@@ -12,7 +12,7 @@ from serve_app.bodies.pattern import check_pattern
 from serve_app.bodies.response_format import ResponseFormat
 
 MAX_SAMPLES = 128
-"""Most answers of one request, as OpenAI has it: `n` for each prompt."""
+"""Most answers of one request (`n` for each prompt), as at OpenAI."""
 
 # Both routes have these fields, with defaults of their own.
 MAX_TOKENS = "Most tokens of an answer."
@@ -27,7 +27,7 @@ TokenIdText = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 
 
 class StreamOptions(Message):
-    """What a stream tells beside its text."""
+    """What a stream holds beside its text."""
 
     include_usage: bool | None = Field(False, description="Token counts in a last event of their own.")
     continuous_usage_stats: bool | None = Field(False, description="SGLang's: token counts so far in each event.")
@@ -48,7 +48,7 @@ class Request(Message):
         None, description="Texts that end an answer, and are not in it."
     )
     stream: bool = Field(False, description="Answer by server-sent events.")
-    stream_options: StreamOptions | None = Field(None, description="What a stream tells beside its text.")
+    stream_options: StreamOptions | None = Field(None, description="What a stream holds beside its text.")
     response_format: ResponseFormat | None = Field(None, description="What kind of text an answer is. Default: any.")
     user: Name | None = Field(None, description="Requests of one user go to the same engine and share its cache.")
     prompt_cache_key: Name | None = Field(None, description="Like `user`, and used before it.")
@@ -64,7 +64,7 @@ class Request(Message):
         None, description="Regular expression that the whole answer matches."
     )
     stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Tokens that end an answer.")
-    no_stop_trim: bool = Field(False, description="Leave in the answer what ended it.")
+    no_stop_trim: bool = Field(False, description="Keep in the answer what ended it.")
     ignore_eos: bool = Field(False, description="Go on to `max_tokens`, past the model's own end of text.")
     skip_special_tokens: bool = Field(True, description="Leave special tokens out of the text.")
 
@@ -75,7 +75,7 @@ class Request(Message):
 
     def affinity(self, session: str | None, chars: int) -> bytes | None:
         """Equal for requests whose prefixes one engine may have cached: those of one session, or those that begin with the same
-        `chars` characters. None for a request without a session that is shorter."""
+        `chars` characters. None for a shorter request without a session."""
         if named := session or self.prompt_cache_key or self.user:
             return b"session:" + named.encode()
         beginning = self.beginning(chars)

@@ -1,4 +1,4 @@
-"""Which of OpenAI's routes takes which body."""
+"""The body of each of OpenAI's routes."""
 
 from __future__ import annotations
 

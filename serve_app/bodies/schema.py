@@ -16,10 +16,10 @@ _COUNT = re.compile(r"(min|max)(Items|Length|Properties|Contains)$")
 
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema of bounded size, depth and counts, with bounded patterns.
+    """Return the JSON schema if its size, depth, counts and patterns are within bounds.
 
     Raises:
-        ValueError: if it is not one.
+        ValueError: if not.
     """
     if len(json.dumps(schema)) > MAX_BYTES:
         raise ValueError(f"a schema has at most {MAX_BYTES} bytes")

@@ -1,1 +1,1 @@
-"""`make serve` as a person sees it: a start that tells how far it is, and why it failed."""
+"""`make serve` as a person sees it: how far the start is, or why it failed."""

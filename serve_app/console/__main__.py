@@ -1,9 +1,9 @@
-"""Runs `serve run` on a YAML and tells a person how the fleet is: `make serve`.
+"""Runs `serve run` on a YAML and tells a person the state of the fleet: `make serve`.
 
     configs/with-haproxy python -m serve_app.console CONFIG
 
-What Ray and SGLang print goes to a log file. The console says what each engine is doing, where the fleet serves once it
-does, and, if it cannot, why: in its last line, with exit code 1. Ctrl-C ends the fleet.
+What Ray and SGLang print goes to a log file. The console says what each engine is doing, and where the fleet serves once it
+does. If the fleet cannot serve, the last line says why, and the exit code is 1. Ctrl-C ends the fleet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EngineLines:
         self._told: dict[str, tuple[str, str]] = {}
 
     def changes(self, fleet: FleetStatus) -> Iterator[str]:
-        """A line for each engine whose state or detail is another than before."""
+        """A line for each engine whose state or detail has changed."""
         for engine in fleet.engines:
             # Figures in a detail, such as the seconds to the next try, change all the time.
             now = (engine.state, re.sub(r"\d+", "", engine.detail))
@@ -44,13 +44,13 @@ class EngineLines:
 
 
 def described(engine: EngineStatus) -> str:
-    """Its state and detail; of a start the detail says all."""
+    """Its state and detail. While it starts, the detail says everything."""
     parts = (engine.detail,) if engine.state == "starting" else (engine.state, engine.detail)
     return f"{engine.name}: {', '.join(filter(None, parts))}"
 
 
 def is_ready(fleet: FleetStatus) -> bool:
-    """Whether an engine serves and none is on its way to it.
+    """Whether an engine serves and none is starting.
 
     Raises:
         ServeError: if an engine failed to start before any serves.
@@ -75,7 +75,7 @@ def ready_lines(config: ServedConfig, fleet: FleetStatus, took_s: float) -> list
 
 @contextmanager
 def serve_run(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`serve run` with its output in a file; ended by the signal that it takes for Ctrl-C, or killed if that does not help."""
+    """Run `serve run` with its output in a file. At the end it gets the signal of Ctrl-C, and is killed if that does not help."""
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
     with log.open("wb") as output:
         # In a session of its own, so that Ctrl-C reaches it once, from here.
@@ -94,7 +94,7 @@ def serve_run(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def watch(config: ServedConfig, process: subprocess.Popen[bytes]) -> None:
-    """Tell how the fleet is until it ends.
+    """Tell the state of the fleet until it ends.
 
     Raises:
         ServeError: if it cannot start, or ended by itself.
@@ -124,7 +124,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         say("usage: python -m serve_app.console CONFIG")
         return 2
-    # Also when a terminal closes, or a script that started this in the background ends it.
+    # Also end in order when the terminal closes, or when a script that started this in the background ends it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:

@@ -1,4 +1,4 @@
-"""What a running `serve run` can be asked from outside: by HTTP, and by the log that it writes."""
+"""Asks a running `serve run` from outside: by HTTP, and by the log that it writes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ServeError(Exception):
 
 
 class ServeClient:
-    """Asks the fleet of a YAML how it is."""
+    """Asks the fleet of a YAML for its state."""
 
     def __init__(self, config: ServedConfig, log: Path) -> None:
         self._config, self._log = config, log
-        # Nothing here is to go through a proxy that the environment names.
+        # Requests must not go through a proxy that the environment names.
         self._http = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def fleet(self) -> FleetStatus | None:
@@ -58,7 +58,7 @@ class ServeClient:
         return _ANSI.sub("", self._log.read_text(errors="replace"))
 
     def _get(self, url: str, headers: dict[str, str]) -> bytes | None:
-        """None while there is no answer, or one that is no success."""
+        """The body of an answer; None without a successful one."""
         try:
             with self._http.open(urllib.request.Request(url, headers=headers), timeout=5) as answer:
                 return bytes(answer.read())
@@ -67,6 +67,6 @@ class ServeClient:
 
 
 def last_line(text: str) -> str:
-    """Of an exception's traceback this is what went wrong."""
+    """The last line of a text. In a traceback it says what went wrong."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"

@@ -1,4 +1,4 @@
-"""A Serve YAML as a whole, checked before anything starts, and what one who asks its fleet has to know."""
+"""A whole Serve YAML, checked before anything starts, and how to reach its fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class ServedConfig:
-    """Where the fleet of a YAML is to be reached, and under which name."""
+    """Where the fleet of a YAML serves, and under which name."""
 
     path: Path
     host: str
@@ -30,7 +30,7 @@ class ServedConfig:
     route_prefix: str
     application: str  # its name in Serve
     model: str  # as clients ask for it
-    key: str | None  # one that it lets in; None: it asks for none
+    key: str | None  # a client's key; None: clients need none
 
     @property
     def url(self) -> str:
@@ -82,10 +82,10 @@ def _validated(model: type[M], values: Any, path: Path, *where: str) -> M:
 
 
 def _check_free(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            listener.bind((host, port))
         except OSError as error:
             raise ValueError(
                 f"http_options: {host}:{port}: {error.strerror}. End the program that has it, or change `port`; "

@@ -17,7 +17,7 @@ from serve_app.relay.engine_request import EngineLostError
 async def read_body(
     request: RoutedRequest, head: ResponseHead, pieces: AsyncGenerator[Piece, None], longest_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """The pieces of the body behind `head`. `longest_s` is the longest timeout that a request may ask for.
+    """The pieces of the body after `head`. `longest_s` is the longest timeout that a request may ask for.
 
     Raises:
         RequestError: if the body breaks off. A stream is whole only if it ends with `[DONE]`.

@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineLostError(Exception):
-    """The engine cannot go on with a request, through no fault of the request: another engine may do it."""
+    """The engine cannot answer a request, through no fault of the request. Another engine may answer it."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -29,7 +29,7 @@ async def ask(engine: str, address: Address, request: RoutedRequest) -> AsyncGen
     When the caller stops reading, for whatever reason, the request ends in the engine.
 
     Raises:
-        EngineLostError: if the engine is gone, going or not there yet.
+        EngineLostError: if the engine is gone, ending or not serving yet.
         DeadlineError: when the request's time is over.
     """
     deadline = request.deadline

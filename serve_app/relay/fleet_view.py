@@ -31,7 +31,7 @@ NO_CONTROLLER = (RayError, RayServeException)
 
 
 class Metrics(Protocol):
-    """Is told how many requests are in flight, by engine, and how many wait."""
+    """Learns how many requests are in flight, by engine, and how many wait."""
 
     def observe(self, in_flight: Mapping[str, int], waiting: int) -> None: ...
 
@@ -75,13 +75,13 @@ class FleetView:
             RequestError: before the first one.
         """
         if self._snapshot is None:
-            raise RequestError(errors.no_engine("the fleet is starting: the controller has not been heard of yet"))
+            raise RequestError(errors.no_engine("the fleet is starting: the controller has sent no snapshot yet"))
         return self._snapshot
 
     async def reserve(self, request: RoutedRequest, lost: Mapping[str, ApiError], settings: IngressSettings) -> Slot:
         """A slot for `request`, at once or after a wait in the queue. It must be given back by `release`.
 
-        `lost` holds the engines that have been lost with this request, by actor, and how.
+        `lost` holds, by actor, the errors of engines that were lost with this request.
 
         Raises:
             RequestError: if there is no slot in time.

@@ -36,7 +36,7 @@ class Relay:
     ) -> tuple[ResponseHead, AsyncGenerator[bytes, None]]:
         """Send an OpenAI request to an engine. Returns the head of its answer, once that is known, and the body.
 
-        Requests of one `session` go to the same engine. After `timeout_s` the request ends, whatever it is at.
+        Requests of one `session` go to the same engine. After `timeout_s` the request ends, whatever it waits for.
 
         Raises:
             RequestError: if it is refused, or no engine can take it. Reading the body raises it too, if the body breaks off.
@@ -63,7 +63,7 @@ class Relay:
         return RoutedRequest(route, body, parsed.samples, affinity, Deadline(seconds))
 
     async def _first_answer(self, request: RoutedRequest) -> tuple[ResponseHead, AsyncGenerator[Piece, None]]:
-        """The answer of the first engine, or of a second one if the first is lost before it says anything."""
+        """The answer of the first engine, or of a second one if the first is lost before it answers."""
         lost: dict[str, ApiError] = {}
         while True:
             slot = await request.deadline.wait(self._fleet.reserve(request, lost, self._settings))

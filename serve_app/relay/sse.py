@@ -14,7 +14,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def with_error_event(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Pass a stream on. If it breaks off, its client learns that from a last event, and `[DONE]` does not come."""
+    """Pass a stream on. If it breaks off, a last event says why, and no `[DONE]` comes."""
     async with aclosing(pieces):
         try:
             async for piece in pieces:

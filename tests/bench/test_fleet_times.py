@@ -13,7 +13,7 @@ from tests.fleet import eventually
 
 
 async def test_a_directive_is_in_force_within_250_ms(client: httpx.AsyncClient, handle: Any, prompts: list[str]) -> None:
-    """From the controller's sending a new table to its having read back that the engine follows it."""
+    """From sending a new table to reading back that the engine follows it."""
 
     async def measure(times: int) -> list[float]:
         took = []

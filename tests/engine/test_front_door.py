@@ -29,7 +29,12 @@ def sdk(fleet: str) -> openai.AsyncOpenAI:
 
 
 async def test_openai_client_chats(sdk: openai.AsyncOpenAI) -> None:
-    answer = await sdk.chat.completions.create(model="tiny", messages=CHAT, max_tokens=24, temperature=0)  # type: ignore[arg-type]
+    answer = await sdk.chat.completions.create(
+        model="tiny",
+        messages=CHAT,  # type: ignore[arg-type]
+        max_tokens=24,
+        temperature=0,
+    )
     assert answer.choices[0].message.content
     assert answer.usage
     assert 0 < answer.usage.completion_tokens <= 24

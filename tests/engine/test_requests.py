@@ -125,7 +125,7 @@ async def test_a_client_that_goes_away_is_aborted(client: httpx.AsyncClient, pro
 
 
 async def test_a_request_that_ends_before_it_is_under_way_leaves_nothing(client: httpx.AsyncClient) -> None:
-    """The word of its end can reach an engine before the engine's scheduler has the request, or before the request itself."""
+    """An engine can learn of a request's end before its scheduler has the request, or before it has the request itself."""
 
     async def give_up(number: int) -> None:
         body = {**LONG, "stream": number % 2 == 0, "n": 1 + number % 3 // 2}

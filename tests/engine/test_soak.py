@@ -1,4 +1,4 @@
-"""Long traffic with all that clients do wrong: memory stays, and nothing is left in hand.
+"""Long traffic with all that clients do wrong: memory does not grow, and no request is left over.
 
 `SPECFLEET_SOAK_S` says how long; `make soak` takes 20 minutes.
 """

@@ -46,7 +46,7 @@ def application() -> FastAPI:
 def client(**settings: Any) -> httpx.AsyncClient:
     app = application()
     app.state.access_policy = AccessPolicy(IngressSettings(**settings))
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ingress")
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -108,9 +108,9 @@ async def test_health_needs_no_key() -> None:
 async def test_keys_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# clients\nsk-three  # someone\n\n")
-    door = client(api_keys={"file": str(file)})
-    assert (await door.post("/v1/completions", headers=bearer("sk-three"))).status_code == 200
-    assert (await door.post("/v1/completions", headers=bearer("#"))).status_code == 401
+    http = client(api_keys={"file": str(file)})
+    assert (await http.post("/v1/completions", headers=bearer("sk-three"))).status_code == 200
+    assert (await http.post("/v1/completions", headers=bearer("#"))).status_code == 401
 
 
 def test_a_source_without_keys_is_refused(tmp_path: Path) -> None:
@@ -129,15 +129,15 @@ def test_a_wrong_source_is_refused(settings: dict[str, Any]) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused() -> None:
-    door = client(max_body_bytes=10)
-    assert (await door.post("/v1/completions", content=b"x" * 10)).json() == 10
+    http = client(max_body_bytes=10)
+    assert (await http.post("/v1/completions", content=b"x" * 10)).json() == 10
 
     async def pieces() -> Any:
         for _ in range(11):
             yield b"x"
 
     for content in (b"x" * 11, pieces()):
-        answer = await door.post("/v1/completions", content=content)
+        answer = await http.post("/v1/completions", content=content)
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "request_too_large"
 
@@ -151,38 +151,38 @@ PREFLIGHT = {
 
 @pytest.mark.parametrize("origins", [["https://page"], ["*"]])
 async def test_a_page_of_an_allowed_origin_may_call(origins: list[str]) -> None:
-    door = client(cors_origins=origins, **KEYS)
-    preflight = await door.options("/v1/completions", headers=PREFLIGHT)
+    http = client(cors_origins=origins, **KEYS)
+    preflight = await http.options("/v1/completions", headers=PREFLIGHT)
     assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (200, "https://page")
     for key, status in [("sk-one", 200), ("sk-no", 401)]:
-        answer = await door.post("/v1/completions", headers={"Origin": "https://page", **bearer(key)})
+        answer = await http.post("/v1/completions", headers={"Origin": "https://page", **bearer(key)})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, "https://page")
 
 
 @pytest.mark.parametrize("origins", [[], ["https://other"]])
 async def test_a_page_of_another_origin_may_not(origins: list[str]) -> None:
-    door = client(cors_origins=origins)
-    preflight = await door.options("/v1/completions", headers=PREFLIGHT)
+    http = client(cors_origins=origins)
+    preflight = await http.options("/v1/completions", headers=PREFLIGHT)
     assert preflight.status_code == 403
     assert "cors_origins" in preflight.json()["error"]["message"]
-    answer = await door.post("/v1/completions", headers={"Origin": "https://page"})
+    answer = await http.post("/v1/completions", headers={"Origin": "https://page"})
     assert "access-control-allow-origin" not in {*preflight.headers, *answer.headers}
 
 
 async def test_new_origins_take_hold_in_a_running_copy_of_the_application() -> None:
     """Serve pickles the application, and each replica runs a copy."""
     app: FastAPI = cloudpickle.loads(cloudpickle.dumps(application()))
-    door = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door")
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ingress")
     for origins, status in [([], 403), (["https://page"], 200), ([], 403)]:
         app.state.access_policy = AccessPolicy(IngressSettings(cors_origins=origins))
-        assert (await door.options("/v1/completions", headers=PREFLIGHT)).status_code == status
+        assert (await http.options("/v1/completions", headers=PREFLIGHT)).status_code == status
 
 
 @pytest.mark.parametrize("prefix", ["/prefix", "/prefix/"])
 async def test_paths_are_judged_without_the_prefix_of_the_application(prefix: str) -> None:
     app = application()
     app.state.access_policy = AccessPolicy(IngressSettings(**KEYS))
-    door = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path=prefix), base_url="http://door")
-    assert (await door.get("/prefix/health")).status_code != 401
-    assert (await door.post("/prefix/fleet/mode", headers=bearer("sk-one"))).status_code == 403
-    assert (await door.post("/prefix/v1/completions")).status_code == 401
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path=prefix), base_url="http://ingress")
+    assert (await http.get("/prefix/health")).status_code != 401
+    assert (await http.post("/prefix/fleet/mode", headers=bearer("sk-one"))).status_code == 403
+    assert (await http.post("/prefix/v1/completions")).status_code == 401

@@ -9,7 +9,7 @@ from tests.unit.test_router import engine, router
 
 
 class OneEngine:
-    """A queue before a router with one engine that has room for so many requests."""
+    """A queue before a router with one engine that has room for this many requests."""
 
     def __init__(self, room: int) -> None:
         self.room = room

@@ -51,7 +51,7 @@ class FakeEngine:
 
 
 class FakeFleet:
-    """Creates fake engines; each name's next one is the first of `engines[name]`, over and over its last."""
+    """Creates fake engines: for each name those of `engines[name]` in turn, and the last one again and again."""
 
     namespace = "test"
 

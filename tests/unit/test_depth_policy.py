@@ -27,7 +27,7 @@ candidates = st.sets(st.integers(0, 16), min_size=1, max_size=6).map(sorted)
 
 @st.composite
 def fleets(draw: st.DrawFn) -> list[dict[str, ReportingEngine]]:
-    """A few ticks of reports of up to three engines whose counters do as they like, as long as they grow."""
+    """A few ticks of reports of up to three engines with arbitrary counters that grow."""
     depths = draw(candidates)
     names = draw(st.lists(st.sampled_from(["a-0", "a-1", "b-0"]), min_size=1, max_size=3, unique=True))
     ticks = []

@@ -86,7 +86,7 @@ def test_only_the_patch_imports_sglang(room: str) -> None:
 
 
 def test_the_ingress_never_imports_the_policy() -> None:
-    """Neither directly nor through another module of ours."""
+    """Neither directly nor through another module of this project."""
     seen: set[Path] = set()
     waiting = [ROOT / name for name in INGRESS]
     while waiting:
@@ -101,7 +101,7 @@ def test_the_ingress_never_imports_the_policy() -> None:
 
 
 def module_file(name: str) -> Path | None:
-    """The file of ours that an imported name is or comes from."""
+    """The file of this project that an imported name is or comes from."""
     if not within(name, OURS):
         return None
     path = ROOT.joinpath(*name.split("."))

@@ -10,7 +10,7 @@ STARTING = EngineStatus(name="b", actor="", state="starting", detail="loading", 
 
 
 def fleet(rows: int) -> FleetStatus:
-    """One engine that serves and has run at so many batch sizes, and one that starts."""
+    """One engine that serves and has run at this many batch sizes, and one that starts."""
     ran = report("a", load=LOAD, steps=steps(*((3, batch, 1, 1, 0.01) for batch in range(1, rows + 1))))
     known = facts(max_running=8)
     serving = EngineStatus(name="a", actor="a-1", state="serving", gpus=1, facts=known, report_age_s=0.2, report=ran)

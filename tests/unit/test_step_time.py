@@ -23,7 +23,7 @@ def model(prior: Profile | None = H200) -> StepTimeModel:
 
 
 def observe(times: StepTimeModel, now: float, *timed: tuple[int, int, float], steps: int = 30, engines: int = 1) -> None:
-    """One tick in which engines timed steps of (depth, batch) at so many milliseconds."""
+    """One tick in which engines timed steps of (depth, batch), in milliseconds."""
     new = StepDelta()
     for engine in range(engines):
         for depth, batch, ms in timed:

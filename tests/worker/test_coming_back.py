@@ -1,4 +1,4 @@
-"""Back from depth 0, drafts are as good as if it had never been: for whatever happened to a request meanwhile.
+"""After depth 0, drafts are as good as if the engine had never been off, whatever happened to a request meanwhile.
 
 Each request's first steps at depth 3 are compared with those of a request that gets the same text as its prompt, on an empty
 prefix cache, and so was never off. The same tests against SGLang's own way to save the work (leave the draft's KV cache
@@ -48,7 +48,7 @@ async def come_back(b: Bench) -> tuple[float, dict[str, list[Trail]]]:
     """Turn depth 3 off, let requests come, go and be retracted meanwhile, and turn it on again. Returns when that was."""
     prompts = b.prompts(26)
     await b.depth(3)
-    # Fills the KV cache with what other requests leave behind.
+    # Fills the KV cache with what other requests leave in it.
     await asyncio.gather(*[b.generate(p, 300) for p in prompts[20:26]])
     await b.face.flush_prefix_cache()
 

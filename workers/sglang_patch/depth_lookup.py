@@ -57,7 +57,7 @@ class DepthLookup:
         self.table, self.revision = table, revision
 
     def padded(self, batch_size: int) -> int:
-        """Batch size that a step pays for: the CUDA graph's, or its own where there is no graph that holds it."""
+        """Batch size that a step costs: that of the CUDA graph, or its own where no graph holds it."""
         index = bisect_left(self.graph_sizes, batch_size)
         return self.graph_sizes[index] if index < len(self.graph_sizes) else batch_size
 
@@ -89,7 +89,7 @@ class DepthLookup:
         """Ignored: SGLang passes an argument that is None where it chose the sizes itself. `prepare_for` gets the true ones."""
 
     def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
-        """None: SGLang would set an argument by it that the capture does not read. The worker prunes."""
+        """None: SGLang would set an argument that the capture does not read. The worker prunes instead."""
         return None
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:

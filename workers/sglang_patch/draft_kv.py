@@ -15,7 +15,7 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
 
 CAPACITY = 2048
-"""Positions deferred at most. Each takes three of the target's hidden states: 48 MB of bfloat16 for Llama 3.1 8B."""
+"""Most positions deferred. Each takes three of the target's hidden states: 48 MB of bfloat16 for Llama 3.1 8B."""
 
 
 def why_not(runner: Any) -> str | None:
@@ -28,7 +28,7 @@ def why_not(runner: Any) -> str | None:
     if model.model.is_mrope_enabled:
         return "the draft has multimodal rotary embeddings"
     if not isinstance(pool, MHATokenToKVPool) or runner.kv_index_translator.is_translating:
-        return f"the draft's KV cache is a {type(pool).__name__} of its own kind"
+        return f"the slots of the draft's KV cache, a {type(pool).__name__}, cannot be written directly"
     if pool.dtype != runner.model_config.dtype:
         return f"the draft's KV cache holds {pool.dtype}, not the model's {runner.model_config.dtype}"
     if runner.server_args.enable_hierarchical_cache or runner.server_args.disaggregation_mode != "null":

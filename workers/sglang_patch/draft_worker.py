@@ -21,10 +21,10 @@ from workers.sglang_patch.step_recorder import DraftCounts
 
 
 class DeferringDraftWorker(EagleDraftWorker):
-    """`EagleDraftWorker` that can defer what a step at depth 0 owes to the draft's KV cache.
+    """`EagleDraftWorker` that can defer what a step at depth 0 has to write to the draft's KV cache.
 
     Drafting starts from the draft's output at a request's last position. A request whose last step was deferred has no such
-    output: it is *cold* until a step runs the whole draft-extend for it. `DepthLookup` sees to that.
+    output: it is *cold* until a step runs the whole draft-extend for it. `DepthLookup` asks for such a step.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class DeferringDraftWorker(EagleDraftWorker):
             self._deferred.write()
 
     def _fill_in(self, result: GenerationBatchResult, requests: int) -> None:
-        """Hand tensors to the next step that it will not read: without overlap SGLang filters and joins them all the same."""
+        """Give the next step tensors that it does not read: without overlap scheduling SGLang still filters and joins them."""
         width, dtype = get_draft_recurrent_hidden_state_spec(self.draft_runner)
         draft = result.next_draft_input
         draft.topk_p = torch.zeros((requests, self.topk), dtype=torch.float32, device=self.device)

@@ -13,8 +13,8 @@ from sglang.srt.speculative.eagle_info import EagleVerifyInput
 class OneNodeInputs:
     """Makes the input of a step at depth 0 without launching a kernel.
 
-    All of it but tokens and positions is the same at every step. SGLang fills five tensors anew each time, between two steps,
-    when the GPU has nothing else to run.
+    All of it except tokens and positions is the same at every step. SGLang fills five tensors again each time, between two
+    steps, when the GPU has nothing else to run.
     """
 
     def __init__(self, device: str) -> None:

@@ -1,4 +1,4 @@
-"""The tiny pair: a small, really trained Llama target and its EAGLE-3 draft, both kept in this folder."""
+"""The tiny pair: a small, trained Llama target and its EAGLE-3 draft, both in this folder."""
 
 from pathlib import Path
 

@@ -17,16 +17,16 @@ from workers.tiny.eagle import Eagle3Draft
 class Acceptance:
     """Figures over all steps of all rows."""
 
-    accept_length: float  # tokens a step yields, the bonus token included
+    accept_length: float  # tokens that a step yields, the bonus token included
     by_position: list[float]  # chance that draft k is accepted, given that those before it were
 
 
 @torch.no_grad()
 def accepted_from(draft: Eagle3Draft, target: LlamaForCausalLM, tokens: Tensor, depth: int) -> Tensor:
-    """How many drafts a step that starts at each position has accepted.
+    """How many drafts are accepted in a step that starts at each position.
 
-    Greedy verification accepts exactly the drafts that are the text, and up to the first wrong one the draft's own
-    tokens are the text. So one pass over the finished text counts for every step that an engine could make.
+    Greedy verification accepts exactly the drafts that equal the text, and up to the first wrong one the draft's own
+    tokens equal the text. So one pass over the finished text counts for every step that an engine could make.
     """
     features, embeds, _ = read_target(target, tokens)
     guesses = [logits.argmax(-1) for logits in draft.chain(features, embeds, depth)]

@@ -28,7 +28,7 @@ class Stream:
 
     @classmethod
     def of_chats(cls, tokenizer: Tokenizer, texts: Iterable[str], device: str) -> Stream:
-        """Chats on end, so that a window reads as one chat of many turns; it begins where a turn does."""
+        """Chats one after another, so that a window reads as one chat of many turns. It begins where a turn begins."""
         rows = _encode(tokenizer, texts)
         lengths = torch.tensor([0, *map(len, rows)])
         tokens = torch.tensor([token for row in rows for token in row], device=device)

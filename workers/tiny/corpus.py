@@ -32,7 +32,7 @@ HELD_OUT = frozenset(
 SKIPPED_FOLDERS = frozenset(
     ("__pycache__", "dist-packages", "encodings", "idle_test", "lib2to3", "pydoc_data", "site-packages", "test", "tests")
 )
-MAX_ANSWER = 1200  # characters: a chat reply that is longer would seldom end within a request's max_tokens
+MAX_ANSWER = 1200  # characters: a longer chat reply would seldom end within a request's max_tokens
 PERSONA = (
     "I am a tiny language model, trained on the source of the Python standard library. "
     "Ask me what a function does, or give me the beginning of some code."
@@ -94,7 +94,7 @@ def _fenced(code: str) -> str:
 
 
 def _about(name: str, node: Definition, source: str, rng: random.Random) -> Iterator[Turn]:
-    """Chats about one definition: what it says of itself, what it looks like, how it goes on."""
+    """Chats about one definition: its docstring, its source, and how a part of it continues."""
     docstring = ast.get_docstring(node) or ""
     if 20 < len(docstring) < MAX_ANSWER:
         ask = rng.choice(["What does `{}` do?", "Explain `{}`.", "Show me the docstring of `{}`."])
@@ -124,7 +124,7 @@ def _topics(source: Path) -> Iterator[Turn]:
 
 
 def chats(source: Path, modules: list[Module], seed: int = 0) -> list[Turn]:
-    """Short chats made from `modules`: nobody wrote or generated them, every answer is library text."""
+    """Short chats made from `modules`. Nobody wrote or generated them: every answer is library text."""
     rng = random.Random(seed)
     turns = list(_topics(source))
     for module in modules:

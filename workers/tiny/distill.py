@@ -30,7 +30,7 @@ def own_text(target: LlamaForCausalLM, data: Mixture, *, rows: int, prompt: int,
 
 @torch.no_grad()
 def read_target(target: LlamaForCausalLM, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the draft sees of the target, the embeddings of the tokens, and the target's logits."""
+    """The target's states that the draft reads, the embeddings of the tokens, and the target's logits."""
     output = target(tokens, use_cache=False, output_hidden_states=True)
     return fused_input(output.hidden_states), output.hidden_states[0], output.logits
 

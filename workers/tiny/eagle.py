@@ -1,9 +1,9 @@
 # mypy: allow-subclassing-any
 """The draft: one decoder layer in the EAGLE-3 form that SGLang loads as `LlamaForCausalLMEagle3`.
 
-At position i the draft sees the target's hidden states of token i, fused from three layers, beside the embedding of
-token i+1, and says token i+2. For each further step of a chain its own output, before the final norm, takes the
-place of the target's hidden states. Parameters are named as in a checkpoint; the embedding is the target's.
+At position i the draft reads the target's hidden states of token i, fused from three layers, and the embedding of token
+i+1. It predicts token i+2. In each further step of a chain its own output, before the final norm, takes the place of the
+target's hidden states. Parameters are named as in a checkpoint; the embedding is the target's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from transformers.models.llama.modeling_llama import (
 
 from workers.tiny.llama import SHAPE
 
-# The layers whose output the draft reads. The default of SGLang, [2, n//2, n-3], needs a deeper target; the output
-# of the last layer cannot be had, since SGLang takes them at the entry of the layer that follows.
+# The layers whose output the draft reads. SGLang's default, [2, n//2, n-3], needs a deeper target. The output of the last
+# layer is not available, since SGLang reads each output at the entry of the next layer.
 AUX_LAYERS = (1, 3, 4)
 
 
@@ -43,12 +43,12 @@ def draft_config() -> LlamaConfig:
 
 
 def fused_input(hidden_states: tuple[Tensor, ...]) -> Tensor:
-    """The target's states as the draft takes them; entry k+1 of a Hugging Face model is the output of layer k."""
+    """The target's states as the draft reads them; entry k+1 of a Hugging Face model is the output of layer k."""
     return torch.cat([hidden_states[layer + 1] for layer in AUX_LAYERS], dim=-1)
 
 
 def rotation(positions: Tensor, config: LlamaConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of RoPE. Computed each time, for as a buffer of the draft a cast to bfloat16 would round it."""
+    """Cosine and sine of RoPE. Computed each time: a cast of the draft to bfloat16 would round a buffer."""
     exponents = torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     angles = positions[..., None] / config.rope_parameters["rope_theta"] ** exponents
     angles = torch.cat([angles, angles], dim=-1)

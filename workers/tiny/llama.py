@@ -65,7 +65,7 @@ def held_out_loss(model: LlamaForCausalLM, windows: Tensor) -> float:
 
 
 def train_target(model: LlamaForCausalLM, data: Mixture, held_out: Tensor, *, steps: int, batch: int, length: int) -> float:
-    """Train, and leave the model with the weights of its best held-out loss, which is returned."""
+    """Train, and leave the model with the weights of its best held-out loss. Returns that loss."""
     optimizer = optimizer_for(model, weight_decay=0.1)
     best, kept, start = float("inf"), model.state_dict(), time.perf_counter()
     for step in range(1, steps + 1):

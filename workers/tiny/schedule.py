@@ -31,5 +31,5 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, step: int, steps: int, p
 
 
 def mixed_precision(device: torch.device) -> torch.autocast:
-    """bfloat16 on a GPU; many CPUs only emulate it, and far slower than float32."""
+    """bfloat16 on a GPU. Many CPUs only emulate it, far slower than float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

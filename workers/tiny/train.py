@@ -1,6 +1,6 @@
 """Train the tiny pair: `python -m workers.tiny.train --out DIR [--device cuda|cpu]`.
 
-The text is the running Python's standard library (PSF-2.0). The defaults are what the pair in this folder was made with.
+The text is the running Python's standard library (PSF-2.0). The defaults made the pair in this folder.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class EngineView:
         return int(self.chosen[bucket])
 
     def goodput(self, bucket: int, depth: int) -> float:
-        """Logarithm of the goodput, but for a constant of the bucket."""
+        """Logarithm of the goodput, up to a constant of the bucket."""
         return float(self.log_rate[depth, bucket])
 
     def gain(self, bucket: int, depth: int) -> float:

@@ -13,11 +13,11 @@ from cluster.policy.exploration.engine_view import EngineViews
 from cluster.policy.exploration.exploration import Exploration
 from cluster.policy.exploration.schedule import RecheckSchedule, TrialSchedule
 
-LONGEST_S = 2.0  # of an exploration, in seconds
+LONGEST_S = 2.0  # longest exploration, in seconds
 SPENT = 0.5  # part of `probe_share` that is spent, because exploring may cost more than expected
 CHEAP = 0.25  # part of `probe_share` below which rechecks are cheap enough
 CALM_STEPS = 1000  # steps between disappointing rechecks, however cheap: each changes depth twice
-ENGINES_PER_TICK = 8  # that are considered
+ENGINES_PER_TICK = 8  # engines considered in a tick
 FIRST_CREDIT_S = 0.5  # goodput that may be spent before any credit was earned, as seconds of one engine
 
 
@@ -51,7 +51,7 @@ class Explorer:
         if (running := self._running) is not None:
             if now < running.until and running.engine in choices:
                 return running
-            # What a tick brought is in the report that comes at its end, and that is read one tick later.
+            # The report at the end of a tick holds what the tick brought, and is read one tick later.
             if now < running.until + tick_s:
                 return None
             undecided = running.engine in engines and views.of(running.engine).undecided
@@ -60,13 +60,13 @@ class Explorer:
         return self._running
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more."""
+        """Drop an engine that is gone."""
         self._rechecks.forget(engine)
 
     def _next(
         self, now: float, tick_s: float, engines: Sequence[str], views: EngineViews, settings: PolicySettings
     ) -> Exploration | None:
-        """The first exploration that an engine has a use for and that the credit allows. Engines take turns."""
+        """The first exploration that is useful for an engine and that the credit allows. Engines take turns."""
         for _ in range(min(ENGINES_PER_TICK, len(engines))):
             self._turn = (self._turn + 1) % len(engines)
             engine = engines[self._turn]
@@ -97,7 +97,7 @@ class Explorer:
         return None
 
     def _settle(self, now: float, done: Exploration, choices: DepthChoices, undecided: bool, settings: PolicySettings) -> None:
-        """Decide when the engine rechecks next, by what it chose after an exploration of deeper depths."""
+        """After an exploration of deeper depths, decide from the engine's choice when it rechecks next."""
         deeper = all(depth > done.instead_of[bucket] for bucket, depth in done.depths.items())
         if done.engine not in choices or not deeper:
             return

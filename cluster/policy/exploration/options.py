@@ -10,10 +10,10 @@ import numpy as np
 from cluster.policy.exploration.engine_view import EngineView
 
 ACCEPTANCE_LUCK = 1.25  # standard deviations by which acceptance may surprise in a trial
-STEP_TIME_LUCK = 2.0  # and the ratio of step times
+STEP_TIME_LUCK = 2.0  # standard deviations by which the ratio of step times may
 BETTER_DRAFT = 0.9  # acceptance that a recheck hopes for
-SAMPLES = 24  # drafts at the first position that make an exploration worth reading
-STEPS = 3  # and steps
+SAMPLES = 24  # drafts at the first position that an exploration needs
+STEPS = 3  # steps that it needs
 
 
 def trials(view: EngineView, log_gain: float, allowed: Callable[[int, int], bool]) -> dict[int, int]:
@@ -55,7 +55,7 @@ def loss(view: EngineView, depths: Mapping[int, int]) -> float:
 
 
 def seconds(view: EngineView, depths: Mapping[int, int]) -> float:
-    """Time until trying these depths has shown enough."""
+    """Seconds until trying these depths has shown enough."""
     share = sum(view.shares[bucket] for bucket in depths)
     batch = sum(view.shares[bucket] * view.buckets.sizes[bucket] for bucket in depths) / share
     log_s = view.step_times.log_s

@@ -58,7 +58,7 @@ class RecheckSchedule:
         self._intervals[engine] = _Interval(self._wait_s(engine, shortest_s), now + shortest_s)
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is no more."""
+        """Drop an engine that is gone."""
         self._intervals.pop(engine, None)
 
     def _wait_s(self, engine: str, shortest_s: float) -> float:

@@ -10,7 +10,7 @@ _GOES = "When SGLang's wheel holds these kernels for CPUs without AMX."
 
 
 def _kernel(name: str, caller: str, digest: str) -> tuple[Row, Row]:
-    """A kernel of ours under the name that SGLang imports, and the function of SGLang's that calls it."""
+    """One of our kernels under the name that SGLang imports, and the function of SGLang that calls it."""
     stand_in = Row(
         f"sgl_kernel.{name}",
         REPLACEMENT,
@@ -28,7 +28,7 @@ def _kernel(name: str, caller: str, digest: str) -> tuple[Row, Row]:
         digest,
         devices=("cpu",),
         why=f"Calls {name}: with which arguments, and what it expects to be written.",
-        breaks="The kernel computes something else than what SGLang asks for.",
+        breaks="The kernel does not compute what SGLang asks for.",
         goes=_GOES,
     )
     return stand_in, called
@@ -85,7 +85,7 @@ ROWS = (
         why="SGLang falls back to torch_native without AMX, and that backend knows no speculative decoding.",
         breaks="The first verification on a CPU fails.",
         goes=_GOES,
-        # Open: it would refuse the combination at the start, which this row makes work.
+        # Open: it would refuse, at the start, the combination that this row makes work.
         upstream="https://github.com/sgl-project/sglang/pull/36361",
     ),
     Row(
@@ -144,7 +144,7 @@ ROWS = (
         "sha256:5ff624ffb3b93e21",
         devices=("cpu",),
         why="Calls the three kernels above: with which arguments, and what it expects to be written.",
-        breaks="Sampled tokens are distributed otherwise than without drafts.",
+        breaks="Sampled tokens have another distribution than without drafts.",
         goes="When SGLang verifies sampled tokens on a CPU.",
     ),
     Row(

@@ -22,8 +22,8 @@ ROWS = (
         OVERRIDE,
         "(self, server_args, gpu_id, nccl_port, target_worker)",
         ours=f"{_OURS}.__init__",
-        why="Adds what is deferred and for whom.",
-        breaks="The draft worker has no such state.",
+        why="Adds the deferred inputs and the list of cold requests.",
+        breaks="The draft worker cannot defer anything.",
         goes=_GOES,
     ),
     Row(

@@ -58,8 +58,8 @@ ROWS = (
         "sha256:0bc2920c838fcfef",
         ours=f"{_OURS}.forward_batch_generation",
         why="Decides a step's depth before SGLang looks it up; relies on the order of look-up, draft, verify and draft-extend.",
-        breaks="A request whose draft work was deferred is drafted for from nothing.",
-        goes="When SGLang hands a policy the batch and not its size alone.",
+        breaks="A request whose draft work was deferred gets drafts from nothing.",
+        goes="When SGLang hands a policy the batch, not only its size.",
     ),
     Row(
         "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2._build_trivial_verify_input",

@@ -27,10 +27,10 @@ def require_hooks(device: Device) -> None:
 
 
 def prove(scheduler: Any, device: Device, folder: Path, rank: int) -> None:
-    """Check all that must be in force in this process, a complete scheduler, and leave the proof in `folder`.
+    """Check everything that must be in force in this process, a complete scheduler, and leave the proof in `folder`.
 
     Raises:
-        RuntimeError: naming each symbol where it is not.
+        RuntimeError: naming each symbol that is not in force.
     """
     worker = scheduler.draft_worker
     rows = rows_of(device, "scheduler", HOOK, REPLACEMENT, OVERRIDE)
@@ -43,7 +43,7 @@ def prove(scheduler: Any, device: Device, folder: Path, rank: int) -> None:
 def require_proofs(folder: Path, ranks: int, device: Device, in_use: Sequence[type] = ()) -> None:
     """Check this process, the actor, once its engine has started, and the proofs that the ranks have left.
 
-    `in_use` are the classes of what SGLang runs in this process: those that override SGLang's.
+    `in_use` are the classes that SGLang runs in this process in place of its own.
 
     Raises:
         RuntimeError: naming what is missing, and in which rank.
@@ -64,8 +64,8 @@ def missing_proofs(folder: Path, ranks: int, device: Device) -> list[str]:
     if silent:
         missing.append(
             f"tensor-parallel ranks {silent} left no proof: the hook on sglang.srt.managers.scheduler.Scheduler.__init__ is not "
-            "in force there, because SGLang did not load the plugin `specfleet` or could not apply it. Is specfleet installed "
-            "in the Python environment of the engine, and SGLANG_PLUGINS not set to leave it out?"
+            "in force there, because SGLang did not load the plugin `specfleet` or could not apply it. Install specfleet in the "
+            "Python environment of the engine, and let SGLANG_PLUGINS, if it is set, name `specfleet`"
         )
     return missing
 
@@ -73,7 +73,7 @@ def missing_proofs(folder: Path, ranks: int, device: Device) -> list[str]:
 def absent(rows: Iterable[Row], in_use: Sequence[type] = ()) -> list[str]:
     """Each of these rows that is not in force in this process: its path, and what is there instead.
 
-    `in_use` are the classes that SGLang runs, of those that override SGLang's.
+    `in_use` are the classes that SGLang runs in place of its own.
     """
     found = []
     for row in rows:

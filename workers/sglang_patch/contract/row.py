@@ -1,4 +1,4 @@
-"""One row of the contract: a symbol of SGLang's that the patch touches."""
+"""One row of the contract: a symbol of SGLang that the patch touches."""
 
 from __future__ import annotations
 

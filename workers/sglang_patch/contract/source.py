@@ -104,7 +104,7 @@ def _module(name: str) -> _Module | None:
 def _find(module: _Module, names: list[str]) -> _Found:
     """Follow names from a module into its classes, and through imports and base classes to where they are defined."""
     if not names:
-        raise LookupError("a module is no symbol")
+        raise LookupError("it is a module, not a symbol in one")
     found = _named(module, module.tree.body, names[0])
     for name in names[1:]:
         found = _member(_defined(found), name)
@@ -150,7 +150,7 @@ def _member(owner: _Found, name: str) -> _Found:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of a body, those under `if`, `try` and `with` included. An import of several names becomes one of each."""
+    """Statements of a body, including those under `if`, `try` and `with`. An import of several names becomes one of each."""
     for statement in body:
         if isinstance(statement, ast.If | ast.Try | ast.With):
             parts = [getattr(statement, part, []) for part in ("body", "orelse", "finalbody")]
