@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 IMPORT_WORKERS = {"serve_app/app.py", "serve_app/configuration.py", "serve_app/controller_deployment.py"}
 """Files of serve_app that may import workers: what builds the application."""
 
-DRIVE_SGLANG = {"benchmarks/depth_cost.py", "benchmarks/policies.py", "tests/worker"}
+DRIVE_SGLANG = {"benchmarks/policies.py", "tests/worker"}
 """Outside of workers/sglang_patch, who may import SGLang: what compares with it, and tests of the patch."""
 
 INGRESS = ("serve_app/ingress.py", "serve_app/ingress_settings.py", "serve_app/ingress_metrics.py")
