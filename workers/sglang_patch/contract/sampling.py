@@ -104,4 +104,24 @@ ROWS = (
         breaks="An answer ends at the first token of a run that completes its grammar.",
         goes="With the hook on `update_finish_state`.",
     ),
+    Row(
+        "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._generate_stream_content",
+        HOOK,
+        "sha256:335a4ac8cc716418",
+        ours="workers.sglang_patch.stream_logprobs.send_all",
+        processes=("scheduler", "actor"),
+        why="Sends the log probabilities of a step that has no text.",
+        breaks="Whether a chat's stream has its last token's log probability depends on the depth.",
+        goes="When SGLang sends all log probabilities, whether or not it parses tool calls.",
+    ),
+    Row(
+        "sglang.srt.entrypoints.openai.sse_utils.build_sse_content",
+        RELIANCE,
+        "(chunk_id, created, model, index, role=None, content=None, reasoning_content=None, finish_reason=None, logprobs=None, "
+        "matched_stop=None, usage=None)",
+        processes=("actor",),
+        why="Makes the event that these are sent in.",
+        breaks="Such an event has another form.",
+        goes="With the hook on `_generate_stream_content`.",
+    ),
 )
