@@ -62,7 +62,9 @@ async def test_a_stream_passes() -> None:
 
 
 async def test_all_choices_of_a_stream_have_one_id() -> None:
-    first, second = (f'data: {{"id":"{i}","choices":[{{"index":{n},"text":"\\"id\\":\\"x\\""}}]}}\n\n' for n, i in enumerate("ab"))
+    first, second = (
+        f'data: {{"id":"{i}","choices":[{{"index":{n},"text":"\\"id\\":\\"x\\""}}]}}\n\n' for n, i in enumerate("ab")
+    )
     _, *rest = await respond(stream(first, second, first, DONE))
     assert rest == [first.encode(), second.replace('"id":"b"', '"id":"a"').encode(), first.encode(), DONE.encode()]
 

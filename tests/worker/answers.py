@@ -1,4 +1,4 @@
-"""Asking an engine as the door does, and what has to be the same in two answers."""
+"""Asks an engine as the ingress does, and says what has to be the same in two answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from cluster.messages.answer import ApiError, ResponseHead
+from cluster.messages.answer import ResponseHead
+from cluster.messages.errors import ApiError
 from tests.worker.bench import Bench
 
 LOGPROB_TOLERANCE = 1e-4

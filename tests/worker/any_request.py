@@ -1,4 +1,4 @@
-"""Requests of every kind that the door lets through, for a property test."""
+"""Requests of every kind that the ingress lets through, for a property test."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def any_request(draw: st.DrawFn) -> tuple[str, dict[str, Any], bool]:
     try:
         ROUTES[route].model_validate(body)
     except ValidationError as error:
-        raise AssertionError(f"the door refuses {body}") from error
+        raise AssertionError(f"the ingress refuses {body}") from error
     return route, body, draw(st.booleans())
 
 
