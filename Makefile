@@ -5,7 +5,7 @@ BIN := .venv/bin
 DEVICE ?= $(if $(wildcard /dev/nvidiactl),gpu,cpu)
 INSTALLED := .venv/installed-for-$(DEVICE)
 
-.PHONY: install lock serve test test-unit bench chaos fuzz soak lint
+.PHONY: install lock serve test test-unit bench chaos exact fuzz soak lint
 
 ## Start the fleet of CONFIG (default: two engines on the CPU). Ctrl-C ends it.
 serve: $(INSTALLED)
@@ -29,6 +29,11 @@ bench: $(INSTALLED)
 ## Everything in a running fleet is killed or stopped, five times each; prints how every request ended.
 chaos: $(INSTALLED)
 	SPECFLEET_CHAOS_ROUNDS=5 $(BIN)/pytest -s tests/chaos
+
+## Thousands of requests of every kind, at every depth, alone and together, and 20,000 sampled answers; prints the counts.
+exact: $(INSTALLED)
+	SPECFLEET_EXACT_EXAMPLES=700 $(BIN)/pytest -s tests/worker/test_exact.py
+	SPECFLEET_EXACT_SAMPLES=10000 $(BIN)/pytest -s tests/worker/test_sampling.py
 
 ## 5,000 malformed and hostile bodies, and some 5,000 made from the application's own OpenAPI, right and wrong ones.
 fuzz: $(INSTALLED)

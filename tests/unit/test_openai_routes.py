@@ -61,6 +61,14 @@ async def test_a_stream_passes() -> None:
     assert rest == [TEXT.encode(), DONE.encode()]
 
 
+async def test_all_choices_of_a_stream_have_one_id() -> None:
+    first, second = (
+        f'data: {{"id":"{i}","choices":[{{"index":{n},"text":"\\"id\\":\\"x\\""}}]}}\n\n' for n, i in enumerate("ab")
+    )
+    _, *rest = await respond(stream(first, second, first, DONE))
+    assert rest == [first.encode(), second.replace('"id":"b"', '"id":"a"').encode(), first.encode(), DONE.encode()]
+
+
 async def test_a_stream_that_breaks_ends_in_an_error_and_is_not_done() -> None:
     assert await respond(stream(TEXT, RequestFailed(ERROR), DONE)) == [
         ResponseHead(media_type="text/event-stream"), TEXT.encode(), ERROR

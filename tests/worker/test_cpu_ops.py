@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from workers.sglang_patch.cpu import attention, exact, ops, sampling
+from workers.sglang_patch import cpu
+from workers.sglang_patch.cpu import attention, ops, sampling
 
 SLOTS, KV_HEADS, HEADS, DIM = 512, 2, 4, 16
 
@@ -206,24 +210,12 @@ def test_decode_stores_its_key_and_value_and_attends() -> None:
         torch.testing.assert_close(out[i], cache.attend(query[i], pool[row, :length]))
 
 
-@pytest.mark.parametrize("longest", [20, 64])
-@pytest.mark.parametrize("new", [1, 2, 4, 8])
-def test_attention_of_a_token_is_the_same_bit_for_bit_in_any_batch(new: int, longest: int) -> None:
-    cache, pool = Cache(), table()
-    query = torch.randn(8, HEADS, DIM)
-    one = torch.tensor([1], dtype=torch.int32)
-    alone = torch.cat([run_extend(cache, query[i : i + 1], pool, REQUESTS[:1], torch.tensor([13 + i]), one) for i in range(new)])
-    both = torch.cat([query[:new], torch.randn(new, HEADS, DIM)])
-    lens = torch.full((2,), new, dtype=torch.int32)
-    out = run_extend(cache, both, pool, REQUESTS[:2], torch.tensor([12 + new, longest]), lens)
-    assert torch.equal(out[:new], alone)
-
-
-def test_a_row_of_a_product_is_the_same_bit_for_bit_in_any_batch() -> None:
-    rows, weight = torch.randn(64, 256), torch.randn(512, 256)
-    whole = rows @ weight.T
-    for count in range(1, 65):
-        assert torch.equal((exact.fill_rows(rows[:count]) @ weight.T)[:count], whole[:count])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_row_depends_on_what_is_beside_it(threads: int) -> None:
+    """In a process with an engine's environment, which MKL reads when it is loaded."""
+    environment = {**os.environ, **cpu.environment(threads)}
+    checked = subprocess.run([sys.executable, "-m", "tests.worker.bitwise"], env=environment, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_top_k_and_top_p_keep_the_likeliest() -> None:

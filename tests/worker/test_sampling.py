@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from math import exp
 from typing import Any
 
 import pytest
+from scipy.stats import chi2_contingency
 
 from tests.worker.bench import Bench, bench
 from workers.warm_up import SAMPLING, TOKENS, warm_up
 
 PROMPTS, SAMPLES = 10, 64
 SAMPLED = {"temperature": 1.0}
+WAYS: dict[str, dict[str, float]] = {
+    "temperature": {},
+    "top_p": {"top_p": 0.8},
+    "top_k": {"top_k": 4},
+    "min_p": {"min_p": 0.1},
+    "penalties": {"frequency_penalty": 0.5, "presence_penalty": 1.0, "repetition_penalty": 1.3},
+}
+ANSWERS = int(os.environ.get("SPECFLEET_EXACT_SAMPLES", "500"))
+"""Sampled at each depth, in all ways together; `make exact` samples 10,000."""
+FALSE_ALARM = 1e-4
+"""Chance that one comparison of two equal distributions fails."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +67,44 @@ def test_sampled_tokens_have_the_target_s_distribution(b: Bench, depth: int) -> 
     assert freedom >= 8, "the target is too sure of these tokens to test anything"
     # About one false alarm in a thousand runs.
     assert statistic < freedom + 3.5 * (2 * freedom) ** 0.5 + 4
+
+
+def test_text_sampled_in_each_way_is_distributed_alike_with_and_without_a_draft(b: Bench) -> None:
+    """Of five tokens: the second and third together, and the fifth, for each way and prompt. A draft has a part in all three."""
+    prompts = b.prompts(4)
+
+    async def sample() -> list[tuple[str, int, list[int]]]:
+        """Ten answers for each way and prompt, in mixed batches."""
+        asked = prompts * 10
+        generated = await asyncio.gather(*(b.face.generate(asked, 5, {**SAMPLED, **WAYS[way]}) for way in WAYS))
+        return [
+            (way, i % len(prompts), answer.tokens)
+            for way, answers in zip(WAYS, generated, strict=True)
+            for i, answer in enumerate(answers)
+        ]
+
+    def sampled_at(depth: int) -> dict[tuple[str, str], Counter[Any]]:
+        b.run(b.depth(depth))
+        found: dict[tuple[str, str], Counter[Any]] = {}
+        while sum(counts.total() for counts in found.values()) < 2 * ANSWERS:
+            for way, i, (_, second, third, _, fifth) in b.run(sample()):
+                found.setdefault((way, "second and third"), Counter())[i, second, third] += 1
+                found.setdefault((way, "fifth"), Counter())[i, fifth] += 1
+        return found
+
+    without, drafted = sampled_at(0), sampled_at(3)
+    for what, counts in without.items():
+        often = [cell for cell, count in (counts + drafted[what]).items() if count >= 10]
+        table = [[of[cell] for cell in often] for of in (counts, drafted[what])]
+        rest = [of.total() - sum(row) for of, row in zip((counts, drafted[what]), table, strict=True)]
+        if sum(rest) >= 10:
+            table = [[*row, left] for row, left in zip(table, rest, strict=True)]
+        tested = chi2_contingency(table, correction=False)
+        print(
+            f"\n{what}: {counts.total()} answers, chi squared {tested.statistic:.1f} of {tested.dof}, p {tested.pvalue:.3f}",
+            end="",
+        )
+        assert tested.pvalue > FALSE_ALARM, f"{what}: the distributions differ"
 
 
 def test_warming_up_runs_sampled_steps_with_and_without_a_draft(b: Bench) -> None:

@@ -20,11 +20,12 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cluster.messages.directive import DepthTable
 from cluster.messages.hello import EngineFacts
-from workers.sglang_patch import cuda_graphs, start_progress
+from workers.sglang_patch import cuda_graphs, start_progress, verification
 from workers.sglang_patch.depth_lookup import DepthLookup
 from workers.sglang_patch.draft_worker import DeferringDraftWorker
 from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.one_node import OneNodeInputs
+from workers.sglang_patch.penalties import Penalties
 from workers.sglang_patch.start_files import read_step_times, write_facts
 from workers.sglang_patch.step_recorder import StepRecorder
 from workers.shared_counters import SharedCounters
@@ -51,6 +52,8 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         self.adaptive_controller = AdaptiveController(self, self.lookup)
         self._state_gib: dict[int, float] = {}
         self._one_node = OneNodeInputs(self.device)
+        self._penalties = Penalties(self.target_worker.model_config.vocab_size, self.device)
+        verification.use(self._penalties)
 
     def init_attention_backends(self) -> None:
         super().init_attention_backends()
@@ -109,10 +112,18 @@ class DirectedEagleWorker(EAGLEWorkerV2):
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self.recorder.prefill_launched()
             self._draft_worker.has_deferred = False
-        else:
-            step = self.lookup.begin_step(len(batch.reqs), self._draft_worker.any_cold(batch.reqs))
-            self._draft_worker.may_defer = step.may_defer
+            return self._prefill(batch, *args, **kwargs)
+        step = self.lookup.begin_step(len(batch.reqs), self._draft_worker.any_cold(batch.reqs))
+        self._draft_worker.may_defer = step.may_defer
         return super().forward_batch_generation(batch, *args, **kwargs)
+
+    def _prefill(self, batch: ScheduleBatch, *args: Any, **kwargs: Any) -> GenerationBatchResult:
+        self._penalties.start(batch.reqs)
+        if (penalties := self._penalties.of_prefill(batch.reqs)) is not None:
+            batch.sampling_info.acc_additive_penalties, batch.sampling_info.acc_scaling_penalties = penalties
+        result = super().forward_batch_generation(batch, *args, **kwargs)
+        self._penalties.count(batch.reqs, result.next_token_ids[:, None])
+        return result
 
     def _build_trivial_verify_input(self, batch: ScheduleBatch) -> EagleVerifyInput:
         ours = self._one_node.build(batch, self._target_worker.model_runner.attn_backend)

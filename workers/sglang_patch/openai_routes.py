@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -79,9 +80,10 @@ class OpenAIRoutes:
                 yield response
             elif hasattr(response, "body_iterator"):
                 yield ResponseHead(media_type=EVENT_STREAM)
+                one_id = _OneId()
                 async with aclosing(response.body_iterator) as chunks:
                     async for chunk in chunks:
-                        yield chunk.encode()
+                        yield one_id.of(chunk).encode()
             else:
                 yield ResponseHead()
                 yield response.model_dump_json().encode()
@@ -110,3 +112,19 @@ def api_error(status: int, message: str, param: str | None = None) -> ApiError:
     if message.startswith(_NO_TOKEN_LEFT):
         return errors.invalid_field("no text fits the regex, JSON schema or tools of the request")
     return errors.engine_failed(message) if status == 502 else errors.from_status(status, message, param)
+
+
+class _OneId:
+    """Gives all events of a stream the id of its first one. SGLang gives each of `n` choices an id of its own."""
+
+    _AT_THE_BEGINNING = re.compile(r'data: \{"id":"[^"]*"')
+
+    def __init__(self) -> None:
+        self._first: str | None = None
+
+    def of(self, event: str) -> str:
+        found = self._AT_THE_BEGINNING.match(event)
+        if found is None:
+            return event
+        self._first = self._first or found[0]
+        return self._first + event[found.end() :]

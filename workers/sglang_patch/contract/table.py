@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workers.sglang_patch.contract import actor, cpu, draft, eagle, scheduler
+from workers.sglang_patch.contract import actor, cpu, draft, eagle, sampling, scheduler
 from workers.sglang_patch.contract.row import Device, Kind, Process, Row
 
-ROWS: tuple[Row, ...] = (*scheduler.ROWS, *eagle.ROWS, *draft.ROWS, *cpu.ROWS, *actor.ROWS)
+ROWS: tuple[Row, ...] = (*scheduler.ROWS, *eagle.ROWS, *sampling.ROWS, *draft.ROWS, *cpu.ROWS, *actor.ROWS)
 
 
 def rows_of(device: Device, process: Process, *kinds: Kind) -> list[Row]:

@@ -39,6 +39,8 @@ def environment(threads: int = 1) -> dict[str, str]:
         "TORCHDYNAMO_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join(path for path in dict.fromkeys(paths) if path),
         "OMP_NUM_THREADS": str(threads),
+        # A product's bits then depend on no alignment and, on Intel's CPUs, on no number of rows: see `exact`.
+        "MKL_CBWR": "AVX2,STRICT",
         # For tensor parallelism: SGLang wants a core named for each rank (without AMX it then binds none), and takes the
         # NCCL that it finds for usable.
         "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(core) for core in range(os.cpu_count() or 1)),

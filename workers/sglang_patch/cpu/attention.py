@@ -6,9 +6,14 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
-from workers.sglang_patch.cpu import exact
+_ROWS = 8
+"""Query rows of each product."""
+_KEYS = 64
+"""Keys of each product."""
+_HIDDEN = -1e30
+"""Added to the score of a key that a token does not see: its weight is then 0."""
 
 _DECODE = (
     "decode_attention_cpu(Tensor query, Tensor k_cache, Tensor v_cache, float k_scale, float v_scale, "
@@ -49,26 +54,51 @@ def attend(
 
     query [batch, new, heads, dim], caches [slots, kv_heads, dim], slots [batch, longest], seq_lens [batch] with the
     new tokens counted; a `window` above 0 hides tokens that far back. Returns [batch, new, heads, dim].
+
+    A token's result is the same bit for bit whatever is beside it: every product is of `_ROWS` query rows and `_KEYS` keys,
+    and keys that a token does not see add zeros.
     """
     batch, new, heads, dim = query.shape
     kv_heads, longest = k_cache.shape[1], slots.shape[1]
-    length = exact.length(longest)
-    slots = pad(slots, (0, length - longest)).flatten()
-    k = k_cache.flatten(1).index_select(0, slots).view(batch, length, kv_heads, -1).transpose(1, 2)
-    v = v_cache.flatten(1).index_select(0, slots).view(batch, length, kv_heads, -1).transpose(1, 2)
-    # Query heads that share a key head become further rows of one matrix product.
-    q = query.view(batch, new, kv_heads, -1, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, dim)
-    key_at = torch.arange(length)
-    query_at = seq_lens[:, None] - new + torch.arange(new)
-    last = query_at if causal else (seq_lens[:, None] - 1).expand(-1, new)
-    seen = key_at <= last[:, :, None]
+    # Query heads that share a key head are rows of one product, and so are a few tokens.
+    group = heads // kv_heads
+    tokens = max(1, _ROWS // group)
+    used, rows = group * tokens, -(-group * tokens // _ROWS) * _ROWS
+    pieces, blocks = -(-new // tokens), -(-longest // _KEYS)
+
+    q = pad(query * scale, (0, 0, 0, 0, 0, pieces * tokens - new)).view(batch, pieces, tokens, kv_heads, group, dim)
+    q = pad(q.permute(0, 3, 1, 4, 2, 5).reshape(batch * kv_heads, 1, pieces, used, dim), (0, 0, 0, rows - used))
+    slots = pad(slots, (0, blocks * _KEYS - longest)).long()
+    cached = (slots[:, None] * kv_heads + torch.arange(kv_heads)[:, None]).flatten()
+    k = k_cache.flatten(0, 1).index_select(0, cached).view(batch * kv_heads * blocks, _KEYS, -1)
+    v = v_cache.flatten(0, 1).index_select(0, cached).view(batch * kv_heads * blocks, _KEYS, -1)
+
+    key_at = torch.arange(blocks * _KEYS).view(blocks, 1, 1, _KEYS)
+    token = torch.arange(pieces)[:, None] * tokens + torch.arange(rows) % tokens
+    query_at = (seq_lens[:, None, None] - new + token)[:, None, None, :, :, None]
+    hidden = key_at > (query_at if causal else seq_lens.view(-1, 1, 1, 1, 1, 1) - 1)
     if window > 0:
-        seen &= key_at > query_at[:, :, None] - window
-    seen = seen.repeat(1, heads // kv_heads, 1)
-    rows = q.shape[2]
-    q, seen = exact.fill_rows(q), exact.fill_rows(seen)
-    out = scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None], scale=scale)[:, :, :rows]
-    return out.reshape(batch, kv_heads, -1, new, v.shape[-1]).permute(0, 3, 1, 2, 4).reshape(batch, new, heads, -1)
+        hidden |= key_at <= query_at - window
+
+    scores = _products(q.expand(-1, blocks, -1, -1, -1).flatten(0, 1), k.transpose(1, 2))
+    scores = scores.view(batch, kv_heads, blocks, pieces, rows, _KEYS).add_(hidden * _HIDDEN)
+    weights = scores.sub_(scores.amax((2, 5), keepdim=True)).exp_()
+    totals = weights.sum(-1, keepdim=True)
+    sums = _products(weights.view(-1, pieces, rows, _KEYS), v).view(batch, kv_heads, blocks, pieces, rows, -1)
+    # One block after the other: a sum over them all might take another order if there were more.
+    out, total = sums[:, :, 0], totals[:, :, 0]
+    for block in range(1, blocks):
+        out, total = out + sums[:, :, block], total + totals[:, :, block]
+    out = (out / total)[:, :, :, :used].view(batch, kv_heads, pieces, group, tokens, -1)
+    return out.permute(0, 2, 4, 1, 3, 5).reshape(batch, pieces * tokens, heads, -1)[:, :new]
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """a [n, pieces, rows, x] times b [n, x, y]: [n, pieces, rows, y]."""
+    n, pieces = a.shape[:2]
+    if pieces <= n:
+        return torch.stack([torch.bmm(a[:, piece], b) for piece in range(pieces)], 1)
+    return torch.stack([torch.bmm(a[i], b[i].expand(pieces, -1, -1)) for i in range(n)])
 
 
 def decode_attention_cpu(

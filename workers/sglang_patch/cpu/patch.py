@@ -13,6 +13,7 @@ from sglang.srt.layers.attention.intel_amx_backend import IntelAMXAttnBackend
 from sglang.srt.speculative import eagle_utils
 from torch import Tensor
 
+from workers.sglang_patch import verification
 from workers.sglang_patch.cpu import sampling
 from workers.sglang_patch.cpu.exact import fill_rows
 
@@ -22,7 +23,12 @@ def apply() -> None:
     ATTENTION_BACKENDS["torch_native"] = IntelAMXAttnBackend
     eagle_utils.top_k_renorm_prob = sampling.top_k_renorm_prob
     eagle_utils.top_p_renorm_prob = sampling.top_p_renorm_prob
-    eagle_utils.tree_speculative_sampling_target_only = sampling.chain_sampling_target_only
+    eagle_utils.tree_speculative_sampling_target_only = accept
+
+
+def accept(**case: Any) -> None:
+    """Accept drafted tokens that were sampled, by a kernel of ours."""
+    verification.accept(sampling.chain_sampling_target_only, **case)
 
 
 def create_draft_backend(original: Any, factory: Any, name: str, backends: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
