@@ -20,7 +20,7 @@ from cluster.messages.profile import StepTimes
 from cluster.messages.spec import EngineSpec
 from workers.engine_face import GREEDY, Generated
 from workers.sglang_patch import start_files, start_progress
-from workers.sglang_patch.contract import proof, source
+from workers.sglang_patch.contract import discovery, proof, source
 from workers.sglang_patch.environment import COUNTERS_ENV
 from workers.sglang_patch.health_check import HealthCheck
 from workers.sglang_patch.openai_routes import OpenAIRoutes
@@ -84,6 +84,7 @@ class SGLangEngine(PlainEngine):
         try:
             arguments = sglang_arguments(spec, folder)
             start_files.write_step_times(folder, known)
+            discovery.require_plugin()
             source.require_wheel(spec.device)
             start_progress.note("importing SGLang and loading the model")
             try:
